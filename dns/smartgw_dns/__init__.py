@@ -1,0 +1,1 @@
+"""Authoritative zones (to come): lookup, catalog and wire server."""

@@ -1,0 +1,1 @@
+"""Smart Gateway: routes browser traffic by hostname to verified hosts."""

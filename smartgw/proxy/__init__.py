@@ -1,0 +1,1 @@
+"""The data path: from a downstream connection to a proven upstream one."""

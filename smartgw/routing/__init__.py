@@ -1,0 +1,1 @@
+"""Which host may serve a request: hostnames and the routing table."""
