@@ -1,0 +1,229 @@
+"""Real servers for tests, each one child process on loopback that dies with its parent.
+
+Decides how a server is found, started, waited for, frozen and ended; says nothing of what a test
+does with it. Use as `with Nats() as nats:`, `async with Nats() as nats:`, or start() and stop().
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+READY_SECONDS = 15.0
+PR_SET_PDEATHSIG = 1
+
+# Loaded before any fork: a child between fork and exec must not import or load anything.
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def free_port() -> int:
+    """A loopback TCP port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def find_binary(name: str, variable: str) -> str:
+    """The path of a server's binary: from `variable`, this environment's scripts, or PATH.
+
+    Raises FileNotFoundError that names the variable.
+    """
+    wheel = os.path.join(sysconfig.get_path("scripts"), name)
+    for candidate in (os.environ.get(variable), wheel, shutil.which(name)):
+        if candidate and os.access(candidate, os.X_OK):
+            return candidate
+    raise FileNotFoundError(f"{name} not found: install it, or set {variable} to its path")
+
+
+def die_with(parent: int) -> None:
+    """In a child, between fork and exec: be killed when the thread that started it ends.
+
+    So start servers from a thread that lives as long as they do.
+    """
+    if _libc is not None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before the line above
+            os._exit(1)
+
+
+class Server:
+    """One server process. Subclasses say how it is called and when it is ready."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="smartgw-test-"))
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        """The argument vector; called before each start."""
+        raise NotImplementedError
+
+    def ready(self) -> bool:
+        """Whether the server answers now; waits no longer than a moment."""
+        raise NotImplementedError
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def log(self) -> str:
+        """What it has printed so far."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.folder / "log").read_text(errors="replace")
+        return ""
+
+    def spawn(self) -> None:
+        """Start the process without waiting until it answers."""
+        assert not self.running, "already running"
+        parent = os.getpid()
+        with open(self.folder / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # a Ctrl-C in the terminal is the parent's to handle
+                preexec_fn=lambda: die_with(parent),
+            )
+
+    def _pending(self, deadline: float) -> bool:
+        """Whether to go on waiting. Raises RuntimeError when the server ended or is too late."""
+        if self.ready():
+            return False
+        if not self.running or time.monotonic() > deadline:
+            state = "is not ready" if self.running else "ended"
+            raise RuntimeError(f"{type(self).__name__} {state}:\n{self.log()[-2000:]}")
+        return True
+
+    def start(self) -> Self:
+        """Start it and wait until it answers. Raises RuntimeError with the end of its log."""
+        self.spawn()
+        deadline = time.monotonic() + READY_SECONDS
+        while self._pending(deadline):
+            time.sleep(0.01)
+        return self
+
+    async def start_async(self) -> Self:
+        """As start(), leaving the event loop free while it waits."""
+        self.spawn()
+        deadline = time.monotonic() + READY_SECONDS
+        while self._pending(deadline):  # noqa: ASYNC110 - another process has no event to wait for
+            await asyncio.sleep(0.01)
+        return self
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def freeze(self) -> None:
+        """SIGSTOP: the port stays open and nothing answers."""
+        self.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """SIGKILL, as a power cut; start() brings it back on the same port."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def terminate(self) -> None:
+        """SIGTERM, then SIGKILL after 5 s."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def stop(self) -> None:
+        """End it at once and remove its files."""
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        try:
+            return await self.start_async()
+        except BaseException:
+            self.stop()
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class Nats(Server):
+    """nats-server with `config` (its own configuration language) added to a loopback listener."""
+
+    def __init__(self, config: str = "") -> None:
+        super().__init__()
+        self.binary = find_binary("nats-server", "SMARTGW_NATS_SERVER")
+        self.configure(config)
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def configure(self, config: str) -> None:
+        """Write the configuration that the next start or reload reads."""
+        text = f"listen: 127.0.0.1:{self.port}\n{config}\n"
+        (self.folder / "nats.conf").write_text(text)
+
+    def reload(self, config: str) -> None:
+        """Put `config` in force in the running server; returns before it is."""
+        self.configure(config)
+        self.signal(signal.SIGHUP)
+
+    def command(self) -> list[str]:
+        return [self.binary, "-c", str(self.folder / "nats.conf")]
+
+    def ready(self) -> bool:
+        # A server whose port was taken in the meantime ends: only our own child's answer counts.
+        if not self.running or "Server is ready" not in self.log():
+            return False
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", self.port), timeout=0.5) as probe,
+        ):
+            probe.settimeout(0.5)
+            return probe.recv(5) == b"INFO "
+        return False
