@@ -1,0 +1,316 @@
+"""The HTTP API of the internal listener: health, metrics, hosts and status (contract 11.3, 10.2).
+
+Owns the paths, the JSON shapes and the one form of an error. It reads the gateway through the
+`Gateway` Protocol below and changes nothing; who may reach the listener is the network's matter.
+"""
+
+import asyncio
+import heapq
+import json
+import logging
+import re
+import resource
+import secrets
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from smartgw import metrics
+from smartgw.metrics import Family
+
+_log = logging.getLogger(__name__)
+
+MAX_PAGE = 1000
+DEFAULT_PAGE = 100
+MAX_APPS_IN_STATUS = 1000
+# After this many hosts a walk over all of them lets traffic have its turn.
+HOSTS_AT_ONCE = 256
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Readiness(Protocol):
+    """Whether traffic may come, what is missing for it, and what works less well than it could."""
+
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def missing(self) -> Sequence[str]: ...
+    @property
+    def degraded(self) -> Sequence[str]: ...
+
+
+class Key(Protocol):
+    """A host's public key."""
+
+    @property
+    def text(self) -> str: ...
+
+
+class Host(Protocol):
+    """One host as the pool knows it (smartgw_hosts.pool.HostRecord); times are monotonic."""
+
+    @property
+    def host_id(self) -> str: ...
+    @property
+    def boot(self) -> int: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def pending_address(self) -> str | None: ...
+    @property
+    def key(self) -> Key: ...
+    @property
+    def apps(self) -> Sequence[str]: ...
+    @property
+    def refused_apps(self) -> Sequence[tuple[str, str]]: ...
+    @property
+    def weight(self) -> int: ...
+    @property
+    def region(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def since(self) -> float: ...
+    @property
+    def verified_at(self) -> float | None: ...
+
+
+class Gateway(Protocol):
+    """What the internal API reads of the gateway. smartgw.app.Gateway is one."""
+
+    def status(self) -> Mapping[str, Any]:
+        """JSON values, by section; a section that is not there is not shown.
+
+        `gateway`: id, cluster, version, pid, started_at (unix seconds), base_domains, http
+        (addresses), internal; `bus`: connected, servers, reconnects, drops; `traffic`: requests,
+        in_flight, connections, upstream_connections, by_status {"2xx": n}, own_errors
+        {reason: n}; `discovery`: messages, refused {reason: n}; `access_log`: written, dropped.
+        """
+
+    def readiness(self) -> Readiness: ...
+
+    def hosts(self) -> Sequence[Host]: ...
+
+    def metrics(self) -> Iterable[Family]:
+        """The families of the gateway's own counters; readiness and hosts are added here."""
+
+
+class ApiError(Exception):
+    """An answer that is an error: its status, a reason of a closed set and a sentence."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+
+def build(
+    gateway: Gateway,
+    *,
+    monotonic: Callable[[], float] = time.monotonic,
+    wall: Callable[[], float] = time.time,
+) -> web.Application:
+    """The application of the internal listener; `serve` puts it on an address."""
+    api = _Api(gateway, monotonic, wall)
+    application = web.Application(middlewares=[_answer_errors], client_max_size=64 << 10)
+    application.router.add_get("/healthz", api.healthz)
+    application.router.add_get("/readyz", api.readyz)
+    application.router.add_get("/metrics", api.metrics)
+    application.router.add_get("/api/v3/discovery/hosts", api.hosts)
+    application.router.add_get("/api/v3/status", api.status)
+    return application
+
+
+async def serve(application: web.Application, host: str, port: int) -> web.AppRunner:
+    """Listen on `host` and `port`; `runner.addresses` tells the real port, `cleanup()` ends it.
+
+    Raises OSError when the address cannot be bound.
+    """
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError:
+        await runner.cleanup()
+        raise
+    return runner
+
+
+class _Api:
+    def __init__(
+        self, gateway: Gateway, monotonic: Callable[[], float], wall: Callable[[], float]
+    ) -> None:
+        self._gateway = gateway
+        self._monotonic = monotonic
+        self._wall = wall
+
+    async def healthz(self, request: web.Request) -> web.Response:
+        return _json({"status": "alive"})
+
+    async def readyz(self, request: web.Request) -> web.Response:
+        readiness = self._readiness()
+        return _json(readiness, status=200 if readiness["ready"] else 503)
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        families = [*self._common_families(), *self._gateway.metrics()]
+        return web.Response(
+            body=metrics.render(families).encode("utf-8"),
+            headers={"Content-Type": metrics.CONTENT_TYPE},
+        )
+
+    async def hosts(self, request: web.Request) -> web.Response:
+        limit = _limit(request.query.get("limit"))
+        cursor = request.query.get("cursor", "")
+        later = (host for host in self._gateway.hosts() if host.host_id > cursor)
+        page = heapq.nsmallest(limit + 1, later, key=lambda host: host.host_id)
+        more = len(page) > limit
+        page = page[:limit]
+        return _json(
+            {
+                "hosts": [self._host(host) for host in page],
+                "next_cursor": page[-1].host_id if more else None,
+            }
+        )
+
+    async def status(self, request: web.Request) -> web.Response:
+        hosts = self._gateway.hosts()
+        states: Counter[str] = Counter()
+        apps: dict[str, Counter[str]] = {}
+        for number, host in enumerate(hosts):
+            states[str(host.state)] += 1
+            for app_id in host.apps:
+                apps.setdefault(app_id, Counter())[str(host.state)] += 1
+            if number % HOSTS_AT_ONCE == HOSTS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+        shown = heapq.nsmallest(MAX_APPS_IN_STATUS, apps)
+        return _json(
+            {
+                "time": _rfc3339(self._wall()),
+                **self._gateway.status(),
+                "readiness": self._readiness(),
+                "hosts": {"total": len(hosts), "by_state": dict(states)},
+                "apps": {
+                    "total": len(apps),
+                    "shown": [{"app_id": app, "hosts": dict(apps[app])} for app in shown],
+                },
+            }
+        )
+
+    def _readiness(self) -> dict[str, Any]:
+        readiness = self._gateway.readiness()
+        return {
+            "ready": readiness.ready,
+            "missing": list(readiness.missing),
+            "degraded": list(readiness.degraded),
+        }
+
+    def _host(self, host: Host) -> dict[str, Any]:
+        now = self._monotonic()
+        offset = self._wall() - now
+        verified = None if host.verified_at is None else _rfc3339(host.verified_at + offset)
+        return {
+            "host_id": host.host_id,
+            "state": str(host.state),
+            "reason": host.reason,
+            "since": _rfc3339(host.since + offset),
+            "since_seconds": round(now - host.since, 3),
+            "verified_at": verified,
+            "address": host.address,
+            "pending_address": host.pending_address,
+            "apps": list(host.apps),
+            "refused_apps": [
+                {"app_id": app_id, "reason": reason} for app_id, reason in host.refused_apps
+            ],
+            "key": host.key.text,
+            "weight": host.weight,
+            "region": host.region,
+            "version": host.version,
+            "boot": host.boot,
+        }
+
+    def _common_families(self) -> Iterable[Family]:
+        readiness = self._gateway.readiness()
+        yield metrics.gauge(
+            "smartgw_ready", "1 when the gateway is ready for traffic.", int(readiness.ready)
+        )
+        yield metrics.gauge(
+            "smartgw_degraded", "How many things work less well.", len(readiness.degraded)
+        )
+        states = {"provisional": 0, "healthy": 0, "unhealthy": 0}
+        for host in self._gateway.hosts():
+            states[str(host.state)] += 1
+        yield metrics.by_label("smartgw_hosts", "Hosts by state.", "state", states, "gauge")
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        yield Family(
+            "process_cpu_seconds_total",
+            "CPU time of this process, user and system.",
+            "counter",
+            {(): usage.ru_utime + usage.ru_stime},
+        )
+        yield metrics.gauge(
+            "process_max_resident_memory_bytes",
+            "The most memory this process has held.",
+            usage.ru_maxrss * 1024,
+        )
+
+
+@web.middleware
+async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    given = request.headers.get("X-Request-Id", "")
+    request_id = given if _REQUEST_ID.match(given) else secrets.token_hex(16)
+    response: web.StreamResponse
+    try:
+        response = await handler(request)
+    except ApiError as error:
+        response = _error(error.status, error.reason, error.message, request_id)
+    except web.HTTPMethodNotAllowed as error:
+        response = _error(405, "method_not_allowed", f"{request.path} is read with GET", request_id)
+        response.headers["Allow"] = error.headers["Allow"]
+    except web.HTTPException as error:
+        reason = "not_found" if error.status == 404 else "bad_request"
+        response = _error(error.status, reason, f"nothing at {request.path}", request_id)
+    except Exception:
+        _log.exception("internal API: %s %s failed", request.method, request.path)
+        message = "the gateway failed to answer; its log says why"
+        response = _error(500, "internal_error", message, request_id)
+    response.headers["X-Request-Id"] = request_id
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+def _limit(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_PAGE
+    if re.fullmatch(r"[0-9]{1,4}", text) and 1 <= int(text) <= MAX_PAGE:
+        return int(text)
+    raise ApiError(400, "bad_parameter", f"limit must be a number from 1 to {MAX_PAGE}")
+
+
+def _error(status: int, reason: str, message: str, request_id: str) -> web.Response:
+    error = {"reason": reason, "message": message, "request_id": request_id}
+    return _json({"error": error}, status=status)
+
+
+def _json(value: object, *, status: int = 200) -> web.Response:
+    return web.Response(
+        status=status,
+        body=json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n",
+        content_type="application/json",
+    )
+
+
+def _rfc3339(unix: float) -> str:
+    text = datetime.fromtimestamp(unix, UTC).isoformat(timespec="milliseconds")
+    return text.removesuffix("+00:00") + "Z"

@@ -1,0 +1,244 @@
+"""The internal API: its paths, shapes and errors, on a gateway that is a plain object."""
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, web
+
+from smartgw.api import internal
+from smartgw.metrics import Family, counter
+
+RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+@dataclass(frozen=True, slots=True)
+class FakeKey:
+    text: str = "ed25519:" + "A" * 43
+
+
+@dataclass(frozen=True, slots=True)
+class FakeHost:
+    host_id: str
+    state: str = "healthy"
+    reason: str = "verified"
+    since: float = 90.0
+    verified_at: float | None = 95.0
+    boot: int = 1
+    address: str = "http://127.0.0.1:9000"
+    pending_address: str | None = None
+    key: FakeKey = field(default_factory=FakeKey)
+    apps: tuple[str, ...] = ("shop",)
+    refused_apps: tuple[tuple[str, str], ...] = ()
+    weight: int = 100
+    region: str = ""
+    version: str = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class FakeReadiness:
+    ready: bool = True
+    missing: tuple[str, ...] = ()
+    degraded: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class FakeGateway:
+    all_hosts: list[FakeHost] = field(default_factory=list)
+    now_ready: FakeReadiness = field(default_factory=FakeReadiness)
+    broken: bool = False
+
+    def status(self) -> Mapping[str, Any]:
+        if self.broken:
+            raise RuntimeError("secret detail")
+        return {"gateway": {"id": "g1", "cluster": "east"}, "bus": {"connected": True}}
+
+    def readiness(self) -> FakeReadiness:
+        return self.now_ready
+
+    def hosts(self) -> Sequence[FakeHost]:
+        return self.all_hosts
+
+    def metrics(self) -> Iterable[Family]:
+        return [counter("smartgw_requests_total", "Requests.", 3)]
+
+
+class Api:
+    """The API on a real port: `get` returns status, headers and the JSON (or text) body."""
+
+    def __init__(self, session: ClientSession, address: str, gateway: FakeGateway) -> None:
+        self.session = session
+        self.address = address
+        self.gateway = gateway
+
+    async def call(
+        self, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Mapping[str, str], Any]:
+        async with self.session.request(method, self.address + path, headers=headers) as response:
+            text = await response.text()
+            is_json = response.content_type == "application/json"
+            return response.status, response.headers, json.loads(text) if is_json else text
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    gateway = FakeGateway()
+    application = internal.build(gateway, monotonic=lambda: 100.0, wall=lambda: 1_700_000_000.0)
+    runner = await internal.serve(application, "127.0.0.1", 0)
+    try:
+        async with ClientSession() as session:
+            yield Api(session, f"http://127.0.0.1:{runner.addresses[0][1]}", gateway)
+    finally:
+        await runner.cleanup()
+
+
+async def test_healthz_says_alive(api: Api) -> None:
+    """11.3: `/healthz` (alive), ready or not."""
+    api.gateway.now_ready = FakeReadiness(False, ("bus",))
+    status, headers, body = await api.call("/healthz")
+    assert (status, body) == (200, {"status": "alive"})
+    assert headers["Cache-Control"] == "no-store"
+
+
+async def test_readyz_says_what_is_missing_and_what_is_degraded(api: Api) -> None:
+    """11.3: `/readyz` (what is missing, what is degraded)."""
+    api.gateway.now_ready = FakeReadiness(True, (), ("bus: away for 3 s",))
+    assert (await api.call("/readyz"))[::2] == (
+        200,
+        {"ready": True, "missing": [], "degraded": ["bus: away for 3 s"]},
+    )
+    api.gateway.now_ready = FakeReadiness(False, ("table",), ())
+    assert (await api.call("/readyz"))[::2] == (
+        503,
+        {"ready": False, "missing": ["table"], "degraded": []},
+    )
+
+
+async def test_metrics_are_prometheus_text(api: Api) -> None:
+    """11.3: Prometheus metrics: the gateway's own, its readiness and its hosts by state."""
+    api.gateway.all_hosts = [FakeHost("h1"), FakeHost("h2", state="unhealthy")]
+    status, headers, text = await api.call("/metrics")
+    assert status == 200
+    assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    lines = text.splitlines()
+    assert "smartgw_requests_total 3" in lines
+    assert "smartgw_ready 1" in lines
+    assert 'smartgw_hosts{state="healthy"} 1' in lines
+    assert 'smartgw_hosts{state="provisional"} 0' in lines
+
+
+async def test_a_host_is_shown_in_full(api: Api) -> None:
+    """1.4, 1.5: every state shows its reason and since when; a refused app its reason."""
+    api.gateway.all_hosts = [
+        FakeHost(
+            "h1",
+            state="unhealthy",
+            reason="verification: timeout",
+            refused_apps=(("bank", "not enrolled for this app"),),
+            pending_address="http://127.0.0.1:9001",
+        )
+    ]
+    _, _, body = await api.call("/api/v3/discovery/hosts")
+    assert body == {
+        "hosts": [
+            {
+                "host_id": "h1",
+                "state": "unhealthy",
+                "reason": "verification: timeout",
+                "since": "2023-11-14T22:13:10.000Z",
+                "since_seconds": 10.0,
+                "verified_at": "2023-11-14T22:13:15.000Z",
+                "address": "http://127.0.0.1:9000",
+                "pending_address": "http://127.0.0.1:9001",
+                "apps": ["shop"],
+                "refused_apps": [{"app_id": "bank", "reason": "not enrolled for this app"}],
+                "key": "ed25519:" + "A" * 43,
+                "weight": 100,
+                "region": "",
+                "version": "1",
+                "boot": 1,
+            }
+        ],
+        "next_cursor": None,
+    }
+
+
+async def test_pages_follow_one_another_and_miss_nobody(api: Api) -> None:
+    """10.3: pagination where lists grow."""
+    api.gateway.all_hosts = [FakeHost(f"h{n:03d}", verified_at=None) for n in reversed(range(25))]
+    seen: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        _, _, body = await api.call(f"/api/v3/discovery/hosts?limit=10&cursor={cursor}")
+        seen += [host["host_id"] for host in body["hosts"]]
+        cursor = body["next_cursor"]
+    assert seen == [f"h{n:03d}" for n in range(25)]
+
+
+async def test_status_counts_hosts_and_apps(api: Api) -> None:
+    """11.1, 12.4: status shows the gateway, the bus, hosts by state and apps with theirs."""
+    api.gateway.all_hosts = [
+        *(FakeHost(f"h{n}") for n in range(600)),
+        FakeHost("down", state="unhealthy", apps=("shop", "blog")),
+    ]
+    status, _, body = await api.call("/api/v3/status")
+    assert status == 200
+    assert RFC3339.fullmatch(body.pop("time"))
+    assert body == {
+        "gateway": {"id": "g1", "cluster": "east"},
+        "bus": {"connected": True},
+        "readiness": {"ready": True, "missing": [], "degraded": []},
+        "hosts": {"total": 601, "by_state": {"healthy": 600, "unhealthy": 1}},
+        "apps": {
+            "total": 2,
+            "shown": [
+                {"app_id": "blog", "hosts": {"unhealthy": 1}},
+                {"app_id": "shop", "hosts": {"healthy": 600, "unhealthy": 1}},
+            ],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "reason"),
+    [
+        ("GET", "/nothing", 404, "not_found"),
+        ("POST", "/readyz", 405, "method_not_allowed"),
+        ("GET", "/api/v3/discovery/hosts?limit=0", 400, "bad_parameter"),
+        ("GET", "/api/v3/discovery/hosts?limit=1001", 400, "bad_parameter"),
+        ("GET", "/api/v3/discovery/hosts?limit=%D9%A1", 400, "bad_parameter"),
+    ],
+)
+async def test_errors_have_one_shape(
+    api: Api, method: str, path: str, status: int, reason: str
+) -> None:
+    """10.3: one error shape, with the request id that stands in the header."""
+    got, headers, body = await api.call(path, method=method, headers={"X-Request-Id": "r:1"})
+    assert got == status
+    assert headers["X-Request-Id"] == "r:1"
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"reason", "message", "request_id"}
+    assert (body["error"]["reason"], body["error"]["request_id"]) == (reason, "r:1")
+
+
+async def test_a_fault_of_our_own_tells_nothing_but_its_request_id(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    """3.10, 10.3: an internal fault is 500 in the same shape; the detail is in the log alone."""
+    api.gateway.broken = True
+    status, headers, body = await api.call("/api/v3/status", headers={"X-Request-Id": "a b"})
+    assert (status, body["error"]["reason"]) == (500, "internal_error")
+    assert body["error"]["request_id"] == headers["X-Request-Id"]
+    assert re.fullmatch(r"[0-9a-f]{32}", headers["X-Request-Id"])
+    assert "secret detail" not in json.dumps(body)
+    assert "secret detail" in caplog.text
+
+
+async def test_a_taken_address_is_an_oserror(api: Api) -> None:
+    """11.5: what cannot be had is said at start."""
+    port = int(api.address.rpartition(":")[2])
+    with pytest.raises(OSError, match="address already in use"):
+        await internal.serve(web.Application(), "127.0.0.1", port)
