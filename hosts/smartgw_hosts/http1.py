@@ -1,0 +1,485 @@
+"""HTTP/1 heads, strict: bytes in, values out. One file for gateway and sidecar.
+
+Owns what is a well-formed head (RFC 9112) and how its body is framed. What is not surely framed
+is refused, never repaired. Does not own which fields a proxy removes or adds: a caller's
+`FieldNames` sorts them by kind. Chunked bodies are decoded in `chunked.py`.
+"""
+
+from collections.abc import Callable
+
+# Kinds of field. A caller may use numbers from NOTED up for fields it wants to read.
+PASS, DROP, MARK, HOST, LENGTH, CODING, CONNECTION, UPGRADE, EXPECT = range(9)
+NOTED = 16
+
+CHUNKED = -1
+"""Body length of a message framed by chunks."""
+UNTIL_CLOSE = -2
+"""Body length of a response that ends with its connection."""
+
+# RFC 9110 5.5: HTAB, SP, VCHAR and obs-text may stand in a line; CR and LF only between lines.
+LINE_BYTES = bytes([9, *range(32, 127), *range(128, 256)])
+_TOKEN_BYTES = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_OWS = b" \t"
+_FRAMING = {b"host": HOST, b"content-length": LENGTH, b"transfer-encoding": CODING}
+_CONTROL = {b"connection": CONNECTION, b"upgrade": UPGRADE, b"expect": EXPECT}
+_KEPT_IN_RESPONSES = frozenset((PASS, HOST, EXPECT))
+_NEVER_NOMINATED = frozenset((b"host", b"content-length", b"transfer-encoding", b"connection"))
+_MAX_METHOD = 64
+_MAX_REMEMBERED_NAME = 64
+
+
+class MessageRefused(Exception):
+    """A message that breaks the grammar or a bound.
+
+    Attributes:
+        status: the answer it deserves when it is a request; a response that is refused is a 502.
+        reason: what was wrong, in words for a person; never holds bytes of the message.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+class Bounds:
+    """How large a head may be: bytes in all, fields, bytes of one field line, bytes of a target."""
+
+    __slots__ = ("field_line", "fields", "head", "target")
+
+    def __init__(
+        self, head: int = 32_768, fields: int = 100, field_line: int = 16_384, target: int = 8_192
+    ) -> None:
+        self.head = head
+        self.fields = fields
+        self.field_line = field_line
+        self.target = target
+
+
+def is_token(text: bytes) -> bool:
+    """Say whether text is a token of RFC 9110 5.6.2."""
+    return bool(text) and not text.translate(None, _TOKEN_BYTES)
+
+
+class FieldNames(dict[bytes, int]):
+    """Field name as spelled on the wire -> kind; each spelling is judged once, in bounded memory.
+
+    `classify` gets a name in lower case with `_` read as `-` (a CGI app cannot tell them apart)
+    and returns its kind. A spelling with `_` of a name that is more than PASS is dropped: it can
+    only be there to confuse.
+    """
+
+    def __init__(self, classify: Callable[[bytes], int], bound: int = 4_096) -> None:
+        super().__init__()
+        self._classify = classify
+        self._bound = bound
+
+    def __missing__(self, name: bytes) -> int:
+        if not is_token(name):
+            raise MessageRefused(400, "a field name is not a token")
+        lower = name.lower()
+        kind = _FRAMING.get(lower) or _CONTROL.get(lower)
+        if kind is None:
+            plain = lower.replace(b"_", b"-")
+            kind = DROP if plain in _FRAMING else self._classify(plain)
+            if kind != PASS and b"_" in lower:
+                kind = DROP
+        if len(name) <= _MAX_REMEMBERED_NAME:
+            if len(self) >= self._bound:
+                self.clear()
+            self[name] = kind
+        return kind
+
+
+class RequestHead:
+    """A request head that kept the grammar.
+
+    Attributes:
+        method, target: as on the wire; an absolute-form target in origin-form (or `*`).
+        authority: the bytes that name the host; those of an absolute-form target win over Host
+            (RFC 9112 3.2.2).
+        lines: the field lines of kind PASS and MARK, Host and Content-Length, unchanged and in
+            order, without CRLF. Host holds the authority of an absolute-form target.
+        marked: places in `lines` of kind MARK.
+        noted: kind -> value(s), joined by `, `.
+        length: bytes of the body, or CHUNKED.
+        minor: 0 for HTTP/1.0.
+        keep_alive: the sender will take another answer on this connection.
+        upgrade: protocols asked for, lower case, when Connection names Upgrade.
+        expect: the sender waits for 100 (Continue).
+    """
+
+    __slots__ = (
+        "authority",
+        "expect",
+        "keep_alive",
+        "length",
+        "lines",
+        "marked",
+        "method",
+        "minor",
+        "noted",
+        "target",
+        "upgrade",
+    )
+
+    method: bytes
+    target: bytes
+    authority: bytes
+    lines: list[bytes]
+    marked: list[int]
+    noted: dict[int, bytes]
+    length: int
+    minor: int
+    keep_alive: bool
+    upgrade: tuple[bytes, ...]
+    expect: bool
+
+
+class ResponseHead:
+    """A response head that kept the grammar; attributes as in `RequestHead`.
+
+    Attributes:
+        lines: as in a request head, with Content-Length but without Transfer-Encoding.
+        status: 100 to 599.
+        phrase: what stands behind the status code, with its leading space if there was one.
+        length: bytes of the body, CHUNKED or UNTIL_CLOSE.
+        keep_alive: another request may follow on this connection once the body is over.
+    """
+
+    __slots__ = (
+        "keep_alive",
+        "length",
+        "lines",
+        "marked",
+        "noted",
+        "phrase",
+        "status",
+        "upgrade",
+    )
+
+    status: int
+    phrase: bytes
+    lines: list[bytes]
+    marked: list[int]
+    noted: dict[int, bytes]
+    length: int
+    keep_alive: bool
+    upgrade: tuple[bytes, ...]
+
+
+_NO_MARKS: list[int] = []
+_NO_NOTES: dict[int, bytes] = {}
+
+
+def _request_line(line: bytes, bounds: Bounds) -> tuple[bytes, bytes, int]:
+    """Return method, target as sent, minor version."""
+    parts = line.split(b" ")
+    if len(parts) != 3 or b"\t" in line:
+        raise MessageRefused(400, "the request line is not: method, space, target, space, version")
+    method, target, version = parts
+    if version == b"HTTP/1.1":
+        minor = 1
+    elif version == b"HTTP/1.0":
+        minor = 0
+    elif len(version) == 8 and version[:5] == b"HTTP/" and version[5:6].isdigit():
+        raise MessageRefused(505, "the version is neither HTTP/1.1 nor HTTP/1.0")
+    else:
+        raise MessageRefused(400, "the request line does not end with an HTTP version")
+    if not is_token(method) or len(method) > _MAX_METHOD:
+        raise MessageRefused(400, "the method is not a token")
+    if len(target) > bounds.target:
+        raise MessageRefused(414, f"the target is longer than {bounds.target} bytes")
+    if b"#" in target:
+        raise MessageRefused(400, "the target carries a fragment")
+    return method, target, minor
+
+
+def _split_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
+    """Return the target to send on and the authority, if the target names one (RFC 9112 3.2)."""
+    if target[:1] == b"/":
+        return target, None
+    if target == b"*" and method == b"OPTIONS":
+        return target, None
+    if method == b"CONNECT":
+        return target, target
+    scheme, separator, rest = target.partition(b"://")
+    if not separator or scheme.lower() not in (b"http", b"https"):
+        raise MessageRefused(400, "the target is neither a path nor an http or https URL")
+    end = min(i for i in (rest.find(b"/"), rest.find(b"?"), len(rest)) if i >= 0)
+    authority, path = rest[:end], rest[end:]
+    if not authority:
+        raise MessageRefused(400, "the target names no host")
+    if not path:
+        return b"*" if method == b"OPTIONS" else b"/", authority
+    return path if path[:1] == b"/" else b"/" + path, authority
+
+
+def check_partial(data: bytes, bounds: Bounds) -> None:
+    """Refuse the beginning of a request head that no further byte can save; pass over the rest.
+
+    So that a client that ends its lines with a bare LF, or speaks another protocol, gets an
+    answer at once and not at the deadline. `data` holds no complete head.
+    """
+    if len(data) > bounds.head:
+        first = data.find(b"\r\n")
+        if first < 0 or first > bounds.target + _MAX_METHOD + 16:
+            raise MessageRefused(414, f"the target is longer than {bounds.target} bytes")
+        raise MessageRefused(431, f"the head is longer than {bounds.head} bytes")
+    rest = data.translate(None, LINE_BYTES)
+    pairs = data.count(b"\r\n")
+    if rest != b"\r\n" * pairs and rest != b"\r\n" * pairs + b"\r":
+        raise MessageRefused(400, "a line holds a control character or does not end with CRLF")
+    line, end, _ = data.partition(b"\r\n")
+    if end and line:
+        method, target, _minor = _request_line(line, bounds)
+        _split_target(method, target)
+
+
+def parse_request(head: bytes, names: FieldNames, bounds: Bounds) -> RequestHead:
+    """Read a request head.
+
+    Args:
+        head: everything up to and without the empty line, at most `bounds.head` bytes.
+    Raises:
+        MessageRefused: 400, 414, 417, 431 or 505; the connection cannot be used further.
+    """
+    lines = head.split(b"\r\n")
+    if head.translate(None, LINE_BYTES) != b"\r\n" * (len(lines) - 1):
+        raise MessageRefused(400, "a line holds a control character or does not end with CRLF")
+    method, target, minor = _request_line(lines[0], bounds)
+    del lines[0]
+    _check_size(head, lines, bounds)
+    request = RequestHead()
+    request.method = method
+    request.target, authority = (
+        (target, None) if target[:1] == b"/" else _split_target(method, target)
+    )
+    request.minor = minor
+    kept: list[bytes] = []
+    marked = _NO_MARKS
+    noted = _NO_NOTES
+    host = length = coding = connection = upgrade = expect = None
+    host_place = 0
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        kind = names[name]
+        if not colon:
+            raise MessageRefused(400, "a field line has no colon")
+        if kind == PASS:
+            kept.append(line)
+        elif kind == DROP:
+            pass
+        elif kind == HOST:
+            if host is not None:
+                raise MessageRefused(400, "more than one Host field")
+            host = value.strip(_OWS)
+            host_place = len(kept)
+            kept.append(line)
+        elif kind == CONNECTION:
+            value = value.strip(_OWS).lower()
+            connection = value if connection is None else connection + b"," + value
+        elif kind >= NOTED:
+            if noted is _NO_NOTES:
+                noted = {}
+            value = value.strip(_OWS)
+            noted[kind] = noted[kind] + b", " + value if kind in noted else value
+        elif kind == LENGTH:
+            if length is not None:
+                raise MessageRefused(400, "more than one Content-Length field")
+            length = _content_length(value.strip(_OWS))
+            kept.append(line)
+        elif kind == CODING:
+            if coding is not None:
+                raise MessageRefused(400, "more than one Transfer-Encoding field")
+            coding = _transfer_coding(value.strip(_OWS))
+        elif kind == MARK:
+            marked = [*marked, len(kept)]
+            kept.append(line)
+        elif kind == UPGRADE:
+            value = value.strip(_OWS).lower()
+            upgrade = value if upgrade is None else upgrade + b"," + value
+        elif kind == EXPECT:
+            if value.strip(_OWS).lower() != b"100-continue":
+                raise MessageRefused(417, "Expect names something other than 100-continue")
+            expect = True
+    if host is None:
+        if minor or authority is None:
+            raise MessageRefused(400, "no Host field")
+    elif b"," in host or b" " in host or b"\t" in host or not host:
+        raise MessageRefused(400, "the Host field does not hold one host")
+    if authority is None:
+        request.authority = host or b""
+    else:
+        # RFC 9112 3.2.2: the target's authority replaces what Host said.
+        request.authority = authority
+        kept[host_place : host_place + (host is not None)] = [b"Host: " + authority]
+    if coding is not None:
+        if length is not None:
+            raise MessageRefused(400, "both Content-Length and Transfer-Encoding")
+        if not minor:
+            raise MessageRefused(400, "Transfer-Encoding in an HTTP/1.0 request")
+        length = CHUNKED
+    request.length = length or 0
+    request.keep_alive = bool(minor)
+    request.upgrade = ()
+    if connection is not None and connection != b"keep-alive":
+        options, kept, marked = _connection_options(connection, kept, marked)
+        if b"close" in options:
+            request.keep_alive = False
+        elif b"keep-alive" in options:
+            request.keep_alive = True
+        if upgrade is not None and minor and b"upgrade" in options:
+            request.upgrade = tuple(part.strip(_OWS) for part in upgrade.split(b","))
+    elif connection is not None:
+        request.keep_alive = True
+    # RFC 9110 10.1.1: an expectation in an HTTP/1.0 request is ignored.
+    request.expect = bool(expect and minor)
+    request.lines = kept
+    request.marked = marked
+    request.noted = noted
+    return request
+
+
+def parse_response(
+    head: bytes, names: FieldNames, bounds: Bounds, request_method: bytes
+) -> ResponseHead:
+    """Read a response head; its request's method decides whether a body follows (RFC 9112 6.3).
+
+    Raises:
+        MessageRefused: its status is meaningless here; the answer is a 502.
+    """
+    lines = head.split(b"\r\n")
+    if head.translate(None, LINE_BYTES) != b"\r\n" * (len(lines) - 1):
+        raise MessageRefused(502, "a line holds a control character or does not end with CRLF")
+    line = lines[0]
+    del lines[0]
+    _check_size(head, lines, bounds)
+    response = ResponseHead()
+    version, code = line[:9], line[9:12]
+    if version == b"HTTP/1.1 ":
+        keep_alive = True
+    elif version == b"HTTP/1.0 ":
+        keep_alive = False
+    else:
+        raise MessageRefused(502, "the status line does not begin with an HTTP version")
+    if not code.isdigit() or line[12:13] not in (b" ", b"") or not b"100" <= code <= b"599":
+        raise MessageRefused(502, "the status code is not a number from 100 to 599")
+    status = int(code)
+    kept: list[bytes] = []
+    marked = _NO_MARKS
+    noted = _NO_NOTES
+    length = coding = connection = upgrade = None
+    length_place = 0
+    for line_ in lines:
+        name, colon, value = line_.partition(b":")
+        kind = names[name]
+        if not colon:
+            raise MessageRefused(502, "a field line has no colon")
+        if kind in _KEPT_IN_RESPONSES:
+            kept.append(line_)
+        elif kind == LENGTH:
+            if length is not None:
+                raise MessageRefused(502, "more than one Content-Length field")
+            length = _content_length(value.strip(_OWS))
+            length_place = len(kept)
+            kept.append(line_)
+        elif kind == DROP:
+            pass
+        elif kind == MARK:
+            marked = [*marked, len(kept)]
+            kept.append(line_)
+        elif kind == CONNECTION:
+            value = value.strip(_OWS).lower()
+            connection = value if connection is None else connection + b"," + value
+        elif kind >= NOTED:
+            if noted is _NO_NOTES:
+                noted = {}
+            value = value.strip(_OWS)
+            noted[kind] = noted[kind] + b", " + value if kind in noted else value
+        elif kind == CODING:
+            if coding is not None:
+                raise MessageRefused(502, "more than one Transfer-Encoding field")
+            coding = _transfer_coding(value.strip(_OWS))
+        elif kind == UPGRADE:
+            value = value.strip(_OWS).lower()
+            upgrade = value if upgrade is None else upgrade + b"," + value
+    if coding is not None:
+        if length is not None:
+            raise MessageRefused(502, "both Content-Length and Transfer-Encoding")
+        if version == b"HTTP/1.0 ":
+            raise MessageRefused(502, "Transfer-Encoding in an HTTP/1.0 response")
+    if length is not None and (status < 200 or status == 204):
+        # RFC 9110 8.6: these never carry a length.
+        del kept[length_place]
+        marked = [place - (place > length_place) for place in marked]
+    response.upgrade = ()
+    if connection is not None:
+        options, kept, marked = _connection_options(connection, kept, marked)
+        if b"close" in options:
+            keep_alive = False
+        elif b"keep-alive" in options:
+            keep_alive = True
+        if upgrade is not None and b"upgrade" in options:
+            response.upgrade = tuple(part.strip(_OWS) for part in upgrade.split(b","))
+    if status < 200 or status == 204:
+        response.length = 0
+    elif request_method == b"HEAD" or status == 304:
+        # Content-Length tells what a GET would have had (RFC 9110 8.6); no body follows.
+        response.length = 0
+    elif coding is not None:
+        response.length = CHUNKED
+    elif length is not None:
+        response.length = length
+    else:
+        response.length = UNTIL_CLOSE
+        keep_alive = False
+    response.status = status
+    response.phrase = line[12:]
+    response.keep_alive = keep_alive
+    response.lines = kept
+    response.marked = marked
+    response.noted = noted
+    return response
+
+
+def _check_size(head: bytes, lines: list[bytes], bounds: Bounds) -> None:
+    if len(lines) > bounds.fields:
+        raise MessageRefused(431, f"more than {bounds.fields} fields")
+    if len(head) > bounds.field_line:
+        if len(head) > bounds.head:
+            raise MessageRefused(431, f"the head is longer than {bounds.head} bytes")
+        if max(map(len, lines), default=0) > bounds.field_line:
+            raise MessageRefused(431, f"a field line is longer than {bounds.field_line} bytes")
+
+
+def _content_length(value: bytes) -> int:
+    # bytes.isdigit takes ASCII digits only; 18 of them fit a signed 64-bit number everywhere.
+    if not value.isdigit() or len(value) > 18:
+        raise MessageRefused(400, "Content-Length is not a number of at most 18 digits")
+    return int(value)
+
+
+def _transfer_coding(value: bytes) -> bytes:
+    if value.lower() != b"chunked":
+        raise MessageRefused(400, "Transfer-Encoding is not exactly: chunked")
+    return value
+
+
+def _connection_options(
+    value: bytes, lines: list[bytes], marked: list[int]
+) -> tuple[frozenset[bytes], list[bytes], list[int]]:
+    """Return the connection options and the lines without the fields they name (RFC 9110 7.6.1)."""
+    options = frozenset(part.strip(_OWS).replace(b"_", b"-") for part in value.split(b","))
+    nominated = options - _NEVER_NOMINATED - {b"close", b"keep-alive", b"upgrade", b"te", b""}
+    if not nominated:
+        return options, lines, marked
+    kept: list[bytes] = []
+    still_marked: list[int] = []
+    for place, line in enumerate(lines):
+        if line[: line.index(b":")].lower().replace(b"_", b"-") in nominated:
+            continue
+        if place in marked:
+            still_marked.append(len(kept))
+        kept.append(line)
+    return options, kept, still_marked
