@@ -1,0 +1,347 @@
+"""From one TOML file and the environment to settings, or to every fault (contract 11.5).
+
+Owns how the two become `Settings` and the sentence for each fault: where, what is wrong, what
+would be right. Nothing else of the product reads them. It opens no port and resolves no name,
+and shows no value that may be a secret. The fields are in `smartgw.config_fields`.
+"""
+
+import difflib
+import json
+import re
+import shlex
+import stat
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from smartgw.config_fields import Settings
+from smartgw.config_values import REFUSED, shown, split_host_port
+
+__all__ = ["ConfigError", "Problem", "Settings", "load", "split_host_port"]
+
+PREFIX = "SMARTGW_"
+FILE_VARIABLE = "SMARTGW_CONFIG"
+MAX_FILE_BYTES = 1 << 20
+LISTED = "docs/configuration.md lists the settings"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One fault of a configuration: where it stands, what is wrong, what would be right.
+
+    `source` is the file or the environment variable, `key` dotted, `line` counts from 1.
+    """
+
+    source: str
+    key: str
+    line: int | None
+    fault: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """Return `file:line: key: fault; remedy` on one line."""
+        place = self.source if self.line is None else f"{self.source}:{self.line}"
+        key = f" {self.key}:" if self.key else ""
+        return f"{place}:{key} {self.fault}; {self.remedy}"
+
+
+class ConfigError(Exception):
+    """A configuration that is refused; `problems` holds every fault that was found."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+Key = tuple[str, ...]
+
+
+def load(path: Path | None, env: Mapping[str, str]) -> Settings:
+    """Return the settings of a file, overridden by `SMARTGW_*` variables of `env`.
+
+    `None` means the file that SMARTGW_CONFIG names, or none at all. Relative paths in the file
+    start at the file's own folder. Raises ConfigError, and nothing else, for any content.
+    """
+    if path is None and env.get(FILE_VARIABLE):
+        path = Path(env[FILE_VARIABLE])
+    text = "" if path is None else _text(path)
+    values = {} if path is None else _parsed(path, text)
+    if path is not None:
+        _anchor_paths(values, path.parent)
+    origins: dict[Key, str] = {}
+    problems = list(_override(values, env, origins))
+    settings = None
+    try:
+        settings = Settings.model_validate(values)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+    else:
+        found = []
+    lines = _lines(text)
+
+    def problem(key: Key, fault: str, remedy: str) -> Problem:
+        dotted = ".".join(key)
+        for length in range(len(key), 0, -1):
+            if key[:length] in origins:
+                return Problem(origins[key[:length]], dotted, None, fault, remedy)
+        line = next((lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in lines), None)
+        return Problem(str(path) if path else "environment", dotted, line, fault, remedy)
+
+    for item in found:
+        if item["type"] == "too_short" and item["input"]:
+            continue  # pydantic counts the valid members only; the others have their own line
+        key = _key(item["loc"])
+        problems.append(problem(key, *_explain(key, item)))
+    for key, fault, remedy in _file_faults(values):
+        problems.append(problem(key, fault, remedy))
+    if problems or settings is None:
+        problems.sort(key=lambda p: (p.line is None, p.line or 0))
+        raise ConfigError(problems) from None
+    return settings
+
+
+def _text(path: Path) -> str:
+    """Return the file's text, or raise the ConfigError that says why there is none."""
+
+    def refused(fault: str, remedy: str) -> ConfigError:
+        return ConfigError([Problem(str(path), "", None, fault, remedy)])
+
+    try:
+        if path.is_dir():
+            raise refused("is a directory", f"name a file: {path / 'smartgw.toml'}")
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise refused("does not exist", "name an existing file with --config") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "its name holds a NUL"
+        raise refused(f"cannot be read: {reason}", "make it readable for this user") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise refused("is larger than 1 MiB", "name the configuration file, not another")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            [Problem(str(path), "", line, "is not UTF-8", "save the file as UTF-8 text")]
+        ) from None
+
+
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        fault, line = "is nested too deeply", None
+    except ValueError as error:
+        match = re.search(r" \(at (?:line (\d+), column \d+|end of document)\)$", str(error))
+        fault = str(error)[: match.start()] if match else "holds a number that is too long"
+        line = int(match[1]) if match and match[1] else None
+        if match and line is None:
+            line = text.count("\n") + 1
+        # The parser's words name a kind of character or a key, never a value.
+        fault = f"is not TOML: {fault}"
+    remedy = 'write [section] and key = value lines, text in "quotes", each key once'
+    raise ConfigError([Problem(str(path), "", line, fault, remedy)])
+
+
+def _anchor_paths(values: dict[str, Any], folder: Path) -> None:
+    """Make relative paths of the file start at its folder, wherever the gateway was started."""
+    for key in _path_keys():
+        table = values.get(key[0])
+        value = table.get(key[1]) if isinstance(table, dict) else None
+        if isinstance(table, dict) and isinstance(value, str) and value and not _is_seed(value):
+            table[key[1]] = str(folder / value)
+
+
+def _override(
+    values: dict[str, Any], env: Mapping[str, str], origins: dict[Key, str]
+) -> Iterator[Problem]:
+    """Put the variables of `env` into `values`, note their keys in `origins`, yield misnomers."""
+    known = {PREFIX + "__".join(key).upper(): key for key in _keys()}
+    for name in sorted(env):
+        if not name.startswith(PREFIX) or name == FILE_VARIABLE:
+            continue
+        key = known.get(name.upper())
+        if key is None:
+            near = difflib.get_close_matches(name.upper(), known, 1, 0.7)
+            remedy = f"did you mean {near[0]}? else unset it" if near else f"unset it; {LISTED}"
+            yield Problem(name, "", None, "is no setting", remedy)
+            continue
+        table = values
+        for part in key[:-1]:
+            table = table.setdefault(part, {})
+        if isinstance(table, dict):
+            table[key[-1]] = _from_variable(key, env[name])
+            origins[key] = name
+
+
+def _from_variable(key: Key, text: str) -> object:
+    """Return a variable's value: a number where one is due, a list from JSON or from a,b,c."""
+    field = _field(key)
+    if field is not None and field.annotation in (int, float):
+        try:
+            return float(text) if field.annotation is float else int(text)
+        except ValueError:
+            return text
+    if field is not None and str(field.annotation).startswith("tuple"):
+        if text.lstrip().startswith("["):
+            try:
+                return json.loads(text)
+            except (ValueError, RecursionError):
+                return text
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return text
+
+
+def _file_faults(values: Mapping[str, Any]) -> Iterator[tuple[Key, str, str]]:
+    """Yield what is wrong with the files that the settings name, also when other keys are."""
+    for key in _path_keys():
+        table = values.get(key[0])
+        value = table.get(key[1]) if isinstance(table, dict) else None
+        if not isinstance(value, str) or not value or "\0" in value:
+            continue
+        if _is_seed(value):
+            yield key, "holds a seed itself", "put the seed into a file and write the file's path"
+            continue
+        try:
+            mode = Path(value).stat().st_mode
+        except OSError as error:
+            yield key, f"{shown(value)}: {error.strerror}", "write the path of an existing file"
+            continue
+        if not stat.S_ISREG(mode):
+            yield key, f"{shown(value)} is not a file", "write the path of an existing file"
+        elif key[1].endswith("seed_file") and mode & 0o077:
+            yield key, f"{shown(value)} is open to others", f"run: chmod 600 {shlex.quote(value)}"
+
+
+def _is_seed(value: str) -> bool:
+    return re.fullmatch(r"S[A-Z2-7]{40,}|smartgw-seed:.*", value.strip(), re.DOTALL) is not None
+
+
+# Keys and their fields.
+
+
+def _keys() -> list[Key]:
+    """Return the dotted keys of all settings, in order."""
+    found: list[Key] = []
+    for name, field in Settings.model_fields.items():
+        section = _section(field)
+        found += [(name, sub) for sub in section.model_fields] if section else [(name,)]
+    return found
+
+
+def _path_keys() -> list[Key]:
+    return [key for key in _keys() if (field := _field(key)) and "Path" in str(field.annotation)]
+
+
+def _section(field: FieldInfo) -> type[BaseModel] | None:
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _field(key: Key) -> FieldInfo | None:
+    model: type[BaseModel] | None = Settings
+    field: FieldInfo | None = None
+    for part in key:
+        field = model.model_fields.get(part) if model else None
+        model = _section(field) if field else None
+    return field
+
+
+def _key(location: Sequence[int | str]) -> Key:
+    """Return the part of a pydantic location that names keys, without places in lists."""
+    key: list[str] = []
+    for part in location:
+        if isinstance(part, int):
+            break
+        key.append(part)
+    return tuple(key)
+
+
+def _lines(text: str) -> dict[Key, int]:
+    """Return the line of each key and table, as far as a look at single lines can tell."""
+    found: dict[Key, int] = {}
+    table: Key = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := re.match(r"\s*\[+([^\]]+)\]", line):
+            key = table = _split(match[1])
+        elif match := re.match(r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*'|\s*\.\s*)+?)\s*=", line):
+            key = (*table, *_split(match[1]))
+        else:
+            continue
+        found.setdefault(key, number)
+    return found
+
+
+def _split(dotted: str) -> Key:
+    return tuple(part.strip(" \t\"'") for part in dotted.split("."))
+
+
+# Sentences.
+
+# What pydantic expected, by the beginning of its error type.
+EXPECTED = {
+    "string": "text",
+    "tuple": "a list",
+    "float": "a number",
+    "int": "a whole number",
+    "finite": "a number",
+    "path": "a path",
+    "model": "a table",
+}
+
+
+def _explain(key: Key, error: ErrorDetails) -> tuple[str, str]:
+    """Return fault and remedy for one error of pydantic."""
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    if kind == REFUSED:
+        return context["fault"], context["remedy"]
+    if kind == "extra_forbidden":
+        return "is no setting", _nearest(key)
+    field = _field(key)
+    right = f"write {_example(key, field)}"
+    hidden = key[0] == "bus"
+    value_shown = "the value" if hidden else shown(value)
+    if kind == "missing":
+        return "is missing", right
+    if kind == "too_short":
+        return "is empty", right
+    if kind == "literal_error":
+        return (
+            f"{value_shown} is not known",
+            f"write {context['expected'].replace(chr(39), chr(34))}",
+        )
+    if kind == "greater_than":
+        return f"{value_shown} is not above {context['gt']:g}", right
+    if kind == "less_than_equal":
+        return f"{value_shown} is too large", f"write at most {context['le']}"
+    expected = EXPECTED.get(kind.partition("_")[0], "a value of the right kind")
+    return f"{value_shown} is not {expected}", right
+
+
+def _nearest(key: Key) -> str:
+    """Return the remedy for an unknown key: the known one that was likely meant."""
+    known = [*_keys(), *((name,) for name in Settings.model_fields)]
+    siblings = [k[-1] for k in known if k[:-1] == key[:-1]]
+    near = [(*key[:-1], name) for name in difflib.get_close_matches(key[-1], siblings, 1, 0.6)]
+    # Else the right name in the wrong table.
+    near = near or [k for k in known if k[-1] == key[-1]]
+    if not near:
+        return f"remove it; {LISTED}"
+    return f"did you mean {'.'.join(near[0])}? else remove it"
+
+
+def _example(key: Key, field: FieldInfo | None) -> str:
+    """Return a line of TOML that would be right for a key."""
+    if field is None:
+        return f"another value; {LISTED}"
+    if _section(field):
+        return f"[{key[-1]}] with its keys below it"
+    value = field.examples[0] if field.examples else field.get_default()
+    return f"{key[-1]} = {json.dumps(value)}"

@@ -1,0 +1,402 @@
+"""The settings of a gateway: every field, its default and what it trades (contract 11.5).
+
+Owns which settings there are and the rules between them. What a single value may be is in
+`smartgw.config_values`; where values come from is in `smartgw.config`. Holds no secret, only
+paths to them, so a Settings may be logged.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from smartgw.config_values import (
+    Access,
+    BusServer,
+    Count,
+    DnsName,
+    FieldName,
+    FilePath,
+    HostPort,
+    Id,
+    Networks,
+    Seconds,
+    Token,
+    refuse,
+    shown,
+    split_host_port,
+    unique,
+)
+
+ANY_ADDRESS = {"0.0.0.0", "::"}
+
+
+class Section(BaseModel):
+    """A table of the file: frozen, and no key beyond the known ones."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Listen(Section):
+    """Where the gateway listens."""
+
+    http: Annotated[tuple[HostPort, ...], AfterValidator(unique)] = Field(
+        default=("0.0.0.0:8080",),
+        min_length=1,
+        description="Addresses for browser traffic. Every IPv4 address by default; name one "
+        "address to keep the others closed. A port below 1024 needs the right to bind it.",
+    )
+    internal: HostPort = Field(
+        default="127.0.0.1:9080",
+        description="Address for health, metrics and control. Loopback by default: whoever "
+        "reaches it sees every host, so open it to a private network only.",
+    )
+
+    @field_validator("internal")
+    @classmethod
+    def _apart_from_http(cls, value: str, info: ValidationInfo) -> str:
+        host, port = split_host_port(value)
+        for other_host, other_port in map(split_host_port, info.data.get("http", ())):
+            if port == other_port != 0 and (host == other_host or {host, other_host} & ANY_ADDRESS):
+                refuse(f"{value} is taken by listen.http", "write another port, such as 9080")
+        return value
+
+
+class Bus(Section):
+    """How the gateway reaches NATS, on which hosts announce themselves."""
+
+    servers: Annotated[tuple[BusServer, ...], AfterValidator(unique)] = Field(
+        default=("nats://127.0.0.1:4222",),
+        min_length=1,
+        description="NATS servers, the nearest first. Name every server of the NATS cluster: "
+        "one that is missing here cannot stand in when another is down.",
+    )
+    nkey_seed_file: FilePath | None = Field(
+        default=None,
+        examples=["/etc/smartgw/bus.seed"],
+        description="File with the NKey seed that signs the gateway in at NATS, readable by its "
+        "owner only. Without it the gateway connects anonymously, which a private bus may allow.",
+    )
+    tls_ca: FilePath | None = Field(
+        default=None,
+        examples=["/etc/smartgw/bus-ca.pem"],
+        description="PEM file of the authorities trusted for tls:// servers. The system's own by "
+        "default; naming yours keeps a public authority from vouching for your bus.",
+    )
+
+
+class Trust(Section):
+    """Whose announcements count."""
+
+    mode: Literal["enrolment", "first-use"] = Field(
+        default="enrolment",
+        description='"enrolment" routes only to hosts whose key is in the enrolment file. '
+        '"first-use" trusts the first key that shows up for a host id: for development only, '
+        "for anyone on the bus can then take an app's traffic.",
+    )
+    file: FilePath | None = Field(
+        default=None,
+        validate_default=True,
+        examples=["/etc/smartgw/hosts.toml"],
+        description="The enrolment file: each host's key, apps and expiry. Read again within a "
+        "second of a change. Needed with enrolment, not allowed with first-use.",
+    )
+
+    @field_validator("file")
+    @classmethod
+    def _as_the_mode_says(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        mode = info.data.get("mode")
+        if mode == "enrolment" and value is None:
+            refuse(
+                "is missing, and without an enrolment file no host is trusted",
+                'write file = "/etc/smartgw/hosts.toml" under [trust]',
+            )
+        if mode == "first-use" and value is not None:
+            refuse(
+                'has no meaning with mode = "first-use", which trusts any key',
+                'write mode = "enrolment", or remove trust.file',
+            )
+        return value
+
+
+class Discovery(Section):
+    """When a host counts as alive; hosts and gateways of a cluster use the same heartbeat."""
+
+    heartbeat: Seconds = Field(
+        default=5.0,
+        description="Seconds between two heartbeats of a host. Shorter finds dead hosts sooner "
+        "and costs messages: hosts / heartbeat a second.",
+    )
+    missed: Count = Field(
+        default=3,
+        description="Missed heartbeats that make a host unhealthy. Fewer reacts sooner and "
+        "drops hosts for a lost message.",
+    )
+    provisional_ttl: Seconds = Field(
+        default=30.0,
+        description="Seconds that an unproven host is remembered. Longer helps to see it in "
+        "status and leaves more room to whoever floods the bus.",
+    )
+    unhealthy_ttl: Seconds = Field(
+        default=300.0,
+        description="Seconds that an unhealthy host stays visible in status. It gets no traffic "
+        "meanwhile; longer only costs memory.",
+    )
+    reverify: Seconds = Field(
+        default=60.0,
+        description="Seconds between two challenges of a healthy host. Shorter notices a lost "
+        "key sooner and costs each host a signature.",
+    )
+    skew: Seconds = Field(
+        default=30.0,
+        description="Seconds that a message's time may be off. Larger forgives bad clocks and "
+        "leaves recorded messages usable longer.",
+    )
+    max_provisional: Count = Field(
+        default=1000,
+        description="Unproven hosts remembered at once. More helps when many unknown hosts "
+        "start together, and gives a flood more memory.",
+    )
+    max_provisional_bytes: Count = Field(
+        default=4 << 20,
+        description="Bytes that unproven hosts may take together, 4 MiB by default: the bound "
+        "that holds when each of them announces a thousand apps.",
+    )
+    max_hosts: Count = Field(
+        default=50_000,
+        description="Hosts known at once. About 2 KiB each: raise it with the memory.",
+    )
+
+
+class Upstream(Section):
+    """Connections to hosts."""
+
+    verify: Literal["connection", "periodic"] = Field(
+        default="connection",
+        description='"connection" challenges the host on every new connection before a request '
+        'goes out, so a program that took over its port gets none. "periodic" leaves it to '
+        "discovery.reverify, for hosts that close after each answer.",
+    )
+    connect_timeout: Seconds = Field(
+        default=1.0,
+        description="Seconds until a connection must stand. Longer forgives slow networks and "
+        "makes callers wait for a dead host before the next is tried.",
+    )
+    challenge_timeout: Seconds = Field(
+        default=2.0,
+        description="Seconds until a challenge must be answered. Longer forgives a busy host "
+        "and holds the first request on a connection back.",
+    )
+    idle: Seconds = Field(
+        default=60.0,
+        description="Seconds that an unused connection is kept. Longer saves challenges; keep "
+        "it below the host's own keep-alive, or it closes first.",
+    )
+    connections_per_host: Count = Field(
+        default=512,
+        description="Connections to one host at once. More lets slow apps pile up work; "
+        "requests beyond it wait.",
+    )
+    tls_ca: FilePath | None = Field(
+        default=None,
+        examples=["/etc/smartgw/hosts-ca.pem"],
+        description="PEM file of the authorities trusted for https hosts. The system's own by "
+        "default; the host's key is challenged in any case.",
+    )
+
+
+class Deadlines(Section):
+    """How long the gateway waits, in seconds (contract 3.11)."""
+
+    head: Seconds = Field(
+        default=10.0,
+        description="Until a request's head must be complete. Shorter frees connections of slow "
+        "senders sooner, longer forgives poor mobile networks.",
+    )
+    request_body: Seconds = Field(
+        default=30.0,
+        description="Without progress of a request's body. Not a limit on the whole upload.",
+    )
+    keepalive: Seconds = Field(
+        default=75.0,
+        description="Until an idle client connection is closed. Longer saves handshakes and "
+        "holds memory; keep it above that of a load balancer in front.",
+    )
+    response_head: Seconds = Field(
+        default=30.0,
+        description="Until an app's response must begin, all attempts together. Longer serves "
+        "slow apps, and callers wait as long when one hangs.",
+    )
+    response_body: Seconds = Field(
+        default=60.0,
+        description="Without progress of a response. An event stream must send a comment more "
+        "often than this, or raise it.",
+    )
+    websocket: Seconds = Field(
+        default=600.0,
+        description="Without a byte on a WebSocket. Longer keeps silent connections and what "
+        "they hold in memory.",
+    )
+    linger: Seconds = Field(
+        default=5.0,
+        description="That a closing connection still reads what the client is sending, so that "
+        "an early answer reaches it. Shorter may cut that answer off.",
+    )
+
+
+class Limits(Section):
+    """How much a client may send and hold (contract 3.11)."""
+
+    head_bytes: Count = Field(
+        default=32_768,
+        description="Bytes of a request's head. More fits large cookies, and each connection "
+        "may hold that much before it is known what it wants.",
+    )
+    fields: Count = Field(
+        default=100,
+        description="Header fields of a request. More costs time per request for all.",
+    )
+    field_line_bytes: Count = Field(
+        default=16_384,
+        description="Bytes of one header field; not above head_bytes. Many apps refuse more "
+        "than 8 KiB themselves.",
+    )
+    target_bytes: Count = Field(
+        default=8192,
+        description="Bytes of the request target; not above head_bytes. Longer links are cut by "
+        "many clients anyway.",
+    )
+    connections_per_address: Count = Field(
+        default=1000,
+        description="Connections of one client address at once. Many people may share one "
+        "address behind a provider's translator; fewer stops a single flooder sooner.",
+    )
+    connections: Count = Field(
+        default=50_000,
+        description="Client connections at once. Each may hold limits.head_bytes, and needs a "
+        "file descriptor (so does its host's side).",
+    )
+
+    @field_validator("field_line_bytes", "target_bytes")
+    @classmethod
+    def _within_the_head(cls, value: int, info: ValidationInfo) -> int:
+        head = info.data.get("head_bytes", value)
+        if value > head:
+            refuse(f"{value} is above limits.head_bytes, {head}", f"write at most {head}")
+        return value
+
+
+class Proxy(Section):
+    """What is believed of a request, and what is passed on (contract 3.5, 3.6)."""
+
+    trusted: Networks = Field(
+        default=(),
+        examples=[["10.0.0.0/8"]],
+        description="Networks of load balancers whose X-Forwarded-* and Forwarded are believed. "
+        "None by default: anyone in these networks can claim any client address.",
+    )
+    upgrades: Annotated[tuple[Token, ...], AfterValidator(unique)] = Field(
+        default=("websocket",),
+        description="Protocols a connection may be upgraded to. Each further one is bytes "
+        "that the gateway passes unseen; h2c and TLS are never passed.",
+    )
+    removed_fields: Annotated[tuple[FieldName, ...], AfterValidator(unique)] = Field(
+        default=(
+            "X-Real-IP",
+            "True-Client-IP",
+            "CF-Connecting-IP",
+            "X-Host",
+            "X-Original-Host",
+            "X-HTTP-Host-Override",
+        ),
+        description="Request fields that are removed, since apps believe them and anyone may "
+        "send them. Take one out only if something in front of the gateway always sets it.",
+    )
+
+    @field_validator("upgrades")
+    @classmethod
+    def _never_another_http(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if name.lower() in ("h2c", "h2", "http") or name.lower().startswith("tls"):
+                refuse(f"{shown(name)} would carry requests past the gateway", "remove it")
+        return value
+
+
+class Log(Section):
+    """What is written about the traffic and about the gateway itself."""
+
+    access: Access = Field(
+        default="stdout",
+        description='Where one JSON line a request goes: "stdout" (or "-"), "off", or an '
+        "absolute path. Lines are dropped and counted, never waited for, when the disk is slow.",
+    )
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info",
+        description="How much the gateway tells about itself on stderr. debug is for looking "
+        "for a fault: it costs time on every message of the bus.",
+    )
+
+
+def _own_name() -> str:
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", os.uname().nodename.partition(".")[0])
+    return name.lstrip("-_")[:64] or "gateway"
+
+
+class Settings(Section):
+    """All settings of one gateway; `load` makes them, `model_validate` in tests."""
+
+    cluster: Id = Field(
+        examples=["eu-1"],
+        description="Id of this cluster; part of the bus subjects its hosts announce on.",
+    )
+    gateway: Id = Field(
+        default_factory=_own_name,
+        examples=["gw-1"],
+        description="Id of this gateway, in Via, logs and challenges. Made from the machine's "
+        "name by default; set it where several gateways share a machine.",
+    )
+    base_domains: Annotated[tuple[DnsName, ...], AfterValidator(unique)] = Field(
+        min_length=1,
+        examples=[["smart-app.example"]],
+        description="Domains below which every app has a hostname, <label>.<base domain>. Lower "
+        "case, A-labels. Point a wildcard DNS record of each at the gateways.",
+    )
+    hostnames: Annotated[tuple[DnsName, ...], AfterValidator(unique)] = Field(
+        default=(),
+        examples=[["api.smart-app.example"]],
+        description="Hostnames on which the gateway's own public API answers. None by default; "
+        "no app can have the label of one.",
+    )
+    host_networks: Networks = Field(
+        min_length=1,
+        examples=[["10.0.0.0/8"]],
+        description="Networks that hosts live in: no other address is ever dialled. Keep them "
+        "narrow, since an announcement names the address that the gateway connects to.",
+    )
+    listen: Listen = Field(default=Listen(), description="Where the gateway listens.")
+    bus: Bus = Field(default=Bus(), description="How the gateway reaches NATS.")
+    trust: Trust = Field(
+        default={}, validate_default=True, description="Whose announcements count."
+    )
+    discovery: Discovery = Field(default=Discovery(), description="When a host counts as alive.")
+    upstream: Upstream = Field(default=Upstream(), description="Connections to hosts.")
+    deadlines: Deadlines = Field(default=Deadlines(), description="How long the gateway waits.")
+    limits: Limits = Field(default=Limits(), description="How much a client may send and hold.")
+    proxy: Proxy = Field(default=Proxy(), description="What is believed and what is passed on.")
+    log: Log = Field(default=Log(), description="What is written.")
+
+    @field_validator("hostnames")
+    @classmethod
+    def _not_reserved(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        for name in value:
+            for base in info.data.get("base_domains", ()):
+                if name == base or f".{name}".endswith(f".verify.{base}"):
+                    refuse(
+                        f"{shown(name)} is reserved: apps' domains are proven there"
+                        if name != base
+                        else f"{shown(name)} is a base domain, not one hostname below it",
+                        f'write another label: "api.{base}"',
+                    )
+        return value
