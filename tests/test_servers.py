@@ -62,12 +62,15 @@ def test_a_missing_binary_names_the_variable(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
-def test_a_server_dies_with_its_parent() -> None:
+def test_a_server_dies_with_its_parent(tmp_path: Path) -> None:
     """12.1: no process is left behind, also after SIGKILL."""
     code = "from tests.servers import Nats; import time; print(Nats().start().pid, flush=True)"
     root = Path(__file__).parent.parent
     with subprocess.Popen(
-        [sys.executable, "-c", f"{code}; time.sleep(60)"], cwd=root, stdout=subprocess.PIPE
+        [sys.executable, "-c", f"{code}; time.sleep(60)"],
+        cwd=root,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
     ) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
