@@ -1,0 +1,247 @@
+"""`smartgw status`: what a running gateway says of itself, as a table or as JSON (contract 12.4).
+
+Owns which gateway is asked and how its answers are laid out. All facts come from the internal
+API (`/api/v3/status`, `/api/v3/discovery/hosts`); nothing is judged here.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HELP = "show the gateway, its bus, hosts, apps and traffic"
+
+DEFAULT_ENDPOINT = "127.0.0.1:9080"
+ENDPOINT_VARIABLE = "SMARTGW_ENDPOINT"
+TIMEOUT = 5.0
+WATCH_INTERVAL = 2.0
+MAX_ROWS = 60
+PAGE = 1000
+
+
+class Unreachable(Exception):
+    """The internal listener did not answer, or not as one."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--endpoint",
+        metavar="HOST:PORT",
+        help="the gateway's internal listener; by default what SMARTGW_ENDPOINT names, else the "
+        f"gateways of a running demo, else {DEFAULT_ENDPOINT}",
+    )
+    parser.add_argument(
+        "--dir", default=".demo", type=Path, help="the folder of the demo (default: .demo)"
+    )
+    parser.add_argument("--json", action="store_true", help="JSON instead of a table")
+    parser.add_argument("--watch", action="store_true", help="again every 2 s, until Ctrl-C")
+
+
+def run(args: argparse.Namespace) -> int:
+    endpoints = _endpoints(args.endpoint, args.dir)
+    try:
+        while True:
+            code = _show(endpoints, as_json=args.json, clear=args.watch and not args.json)
+            if not args.watch:
+                return code
+            time.sleep(WATCH_INTERVAL)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _endpoints(given: str | None, demo: Path) -> list[str]:
+    if endpoint := given or os.environ.get(ENDPOINT_VARIABLE):
+        return [endpoint]
+    try:
+        clusters = json.loads((demo / "demo.json").read_bytes())["clusters"]
+        return [str(cluster["internal"]) for cluster in clusters]
+    except (OSError, ValueError, LookupError, TypeError):
+        return [DEFAULT_ENDPOINT]
+
+
+def _show(endpoints: Sequence[str], *, as_json: bool, clear: bool) -> int:
+    gateways: list[dict[str, Any]] = []
+    for endpoint in endpoints:
+        try:
+            status, hosts = ask(endpoint, every_host=as_json)
+            gateways.append({"endpoint": endpoint, "status": status, "hosts": hosts})
+        except Unreachable as error:
+            gateways.append({"endpoint": endpoint, "error": str(error)})
+    if as_json:
+        print(json.dumps({"gateways": gateways}), flush=True)
+    else:
+        blocks = []
+        for gateway in gateways:
+            if "error" not in gateway:
+                blocks.append("\n".join(table(gateway["status"], gateway["hosts"])))
+        text = "\n\n".join(blocks)
+        print("\x1b[2J\x1b[H" + text if clear else text, flush=True)
+    failed = [gateway for gateway in gateways if "error" in gateway]
+    for gateway in failed:
+        print(f"smartgw status: {gateway['error']}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def ask(endpoint: str, *, every_host: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The status and the hosts (the first page only, unless `every_host`) at `endpoint`.
+
+    Raises Unreachable, with a remedy, when nothing there answers as a gateway does.
+    """
+    status = _get(endpoint, "/api/v3/status")
+    hosts: list[dict[str, Any]] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = _get(endpoint, f"/api/v3/discovery/hosts?limit={PAGE}&cursor={cursor}")
+        hosts.extend(page.get("hosts", []))
+        cursor = page.get("next_cursor") if every_host else None
+    return status, hosts
+
+
+def _get(endpoint: str, path: str) -> dict[str, Any]:
+    connection = None
+    try:
+        connection = http.client.HTTPConnection(endpoint, timeout=TIMEOUT)
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = json.loads(response.read())
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise Unreachable(
+            f"no gateway answers at {endpoint} ({reason}); "
+            "start one, or name its internal listener with --endpoint HOST:PORT"
+        ) from None
+    finally:
+        if connection is not None:
+            connection.close()
+    if response.status != 200 or not isinstance(body, dict):
+        raise Unreachable(
+            f"{endpoint} answered {path} with {response.status}; "
+            "name the internal listener of a gateway with --endpoint HOST:PORT"
+        )
+    return body
+
+
+def table(status: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """The lines of one gateway. A section that the gateway does not tell is left out."""
+    yield from _head(status)
+    total = status.get("hosts", {}).get("total", len(hosts))
+    yield ""
+    if not hosts:
+        yield "no host has announced itself"
+        return
+    # What needs a look comes first.
+    ordered = sorted(hosts, key=lambda host: (host["state"] == "healthy", host["host_id"]))
+    rows = [("HOST", "STATE", "FOR", "ADDRESS", "APPS", "REASON")]
+    for host in ordered[:MAX_ROWS]:
+        address = host["address"]
+        if host.get("pending_address"):
+            address += f" -> {host['pending_address']}"
+        apps = ", ".join(host["apps"][:4]) + (", ..." if len(host["apps"]) > 4 else "")
+        rows.append(
+            (
+                host["host_id"],
+                host["state"],
+                duration(host["since_seconds"]),
+                address,
+                apps or "-",
+                _reason(host),
+            )
+        )
+    yield from _columns(rows)
+    if total > len(rows) - 1:
+        yield f"... and {total - len(rows) + 1} more (--json shows all)"
+    if apps_lines := list(_apps(status)):
+        yield ""
+        yield from apps_lines
+
+
+def _head(status: Mapping[str, Any]) -> Iterable[str]:
+    if gateway := status.get("gateway"):
+        facts = [f"{gateway.get('id')} of cluster {gateway.get('cluster')}"]
+        if version := gateway.get("version"):
+            facts.append(f"version {version}")
+        if started := gateway.get("started_at"):
+            facts.append(f"up {duration(max(0.0, time.time() - started))}")
+        if pid := gateway.get("pid"):
+            facts.append(f"pid {pid}")
+        yield _fact("gateway", facts)
+        yield _fact("listens", [*gateway.get("http", []), f"internal {gateway.get('internal')}"])
+    readiness = status.get("readiness", {})
+    missing = "; ".join(readiness.get("missing", []))
+    yield _fact("ready", ["yes" if readiness.get("ready") else f"no, missing: {missing}"])
+    if degraded := readiness.get("degraded"):
+        yield _fact("degraded", degraded)
+    if bus := status.get("bus"):
+        facts = ["connected" if bus.get("connected") else "away", *bus.get("servers", [])]
+        facts += [f"{bus[key]} {key}" for key in ("reconnects", "drops") if bus.get(key)]
+        yield _fact("bus", facts)
+    if traffic := status.get("traffic"):
+        words = {
+            "requests": "requests",
+            "in_flight": "in flight",
+            "connections": "connections",
+            "upstream_connections": "upstream connections",
+        }
+        facts = [f"{traffic[key]} {word}" for key, word in words.items() if key in traffic]
+        yield _fact("traffic", [*facts, *_counts(traffic.get("by_status", {}))])
+        if own := _counts(traffic.get("own_errors", {})):
+            yield _fact("errors", own)
+    if refused := _counts(status.get("discovery", {}).get("refused", {})):
+        yield _fact("refused", [f"bus messages: {refused[0]}", *refused[1:]])
+    if dropped := status.get("access_log", {}).get("dropped"):
+        yield _fact("log", [f"{dropped} lines dropped"])
+
+
+def _apps(status: Mapping[str, Any]) -> Iterable[str]:
+    apps = status.get("apps", {})
+    domains = status.get("gateway", {}).get("base_domains", [])
+    rows = [("APP", "HOSTNAME", "HOSTS")]
+    for app in apps.get("shown", [])[:MAX_ROWS]:
+        hosts = app["hosts"]
+        hostname = app.get("hostname") or (f"{app['app_id']}.{domains[0]}" if domains else "-")
+        rows.append((app["app_id"], hostname, ", ".join(_counts(hosts)) or "none"))
+    if len(rows) > 1:
+        yield from _columns(rows)
+    if (more := apps.get("total", 0) - len(rows) + 1) > 0:
+        yield f"... and {more} more (--json shows more)"
+
+
+def _reason(host: Mapping[str, Any]) -> str:
+    refused = [f"{app['app_id']}: {app['reason']}" for app in host.get("refused_apps", [])]
+    more = f" (and {len(refused) - 2} more)" if len(refused) > 2 else ""
+    return "; ".join([host["reason"], *refused[:2]]) + more
+
+
+def _counts(counts: Mapping[str, int]) -> list[str]:
+    return [f"{name} {count}" for name, count in sorted(counts.items()) if count]
+
+
+def _fact(name: str, facts: Iterable[object]) -> str:
+    return clean(f"{name:<9} " + " · ".join(map(str, facts)))
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
+    cells = [tuple(clean(str(cell)) for cell in row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        line = "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        yield line.rstrip()
+
+
+def clean(text: str) -> str:
+    """`text` without what could steer a terminal: hosts choose some of it."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def duration(seconds: float) -> str:
+    """Two units at most: "3 s", "2 m 5 s", "4 h 12 m", "3 d 1 h"."""
+    whole = int(seconds)
+    for size, unit, below, below_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "m")):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // below} {below_unit}"
+    return f"{whole // 60} m {whole % 60} s" if whole >= 60 else f"{whole} s"

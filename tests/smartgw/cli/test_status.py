@@ -1,0 +1,164 @@
+"""`smartgw status` against the real internal API."""
+
+import argparse
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smartgw.api import internal
+from smartgw.cli import status
+from smartgw.metrics import Family
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    text: str = "ed25519:x"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    host_id: str
+    state: str = "healthy"
+    reason: str = "verified"
+    since: float = 0.0
+    verified_at: float | None = None
+    boot: int = 1
+    address: str = "http://127.0.0.1:9000"
+    pending_address: str | None = None
+    key: Key = field(default_factory=Key)
+    apps: tuple[str, ...] = ("shop",)
+    refused_apps: tuple[tuple[str, str], ...] = ()
+    weight: int = 100
+    region: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    ready: bool = True
+    missing: tuple[str, ...] = ()
+    degraded: tuple[str, ...] = ("bus: away for 3 s",)
+
+
+class Gateway:
+    def __init__(self) -> None:
+        self.all_hosts = [
+            Host("h1"),
+            Host("h2", state="unhealthy", reason="verification: \x1b[31mtimeout"),
+            *(Host(f"n{n:04d}") for n in range(1500)),
+        ]
+
+    def status(self) -> Mapping[str, Any]:
+        return {
+            "gateway": {
+                "id": "g1",
+                "cluster": "east",
+                "version": "0.1.0",
+                "pid": 7,
+                "base_domains": ["smart-app.localhost"],
+                "http": ["127.0.0.1:8080"],
+                "internal": "127.0.0.1:9080",
+            },
+            "bus": {"connected": False, "servers": ["nats://127.0.0.1:4222"], "reconnects": 2},
+            "traffic": {"requests": 12, "in_flight": 1, "by_status": {"2xx": 11, "5xx": 0}},
+            "discovery": {"refused": {"stale": 3}},
+        }
+
+    def readiness(self) -> Ready:
+        return Ready()
+
+    def hosts(self) -> Sequence[Host]:
+        return self.all_hosts
+
+    def metrics(self) -> Iterable[Family]:
+        return []
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[str]:
+    runner = await internal.serve(internal.build(Gateway()), "127.0.0.1", 0)
+    yield f"127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+def parse(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    status.configure(parser)
+    return parser.parse_args(words)
+
+
+async def test_the_table_shows_what_an_operator_looks_for(
+    endpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """12.4: human output by default; what needs a look stands first, with its reason."""
+    code = await asyncio.to_thread(status.run, parse("--endpoint", endpoint))
+    lines = capsys.readouterr().out.splitlines()
+    assert code == 0
+    assert lines[:8] == [
+        "gateway   g1 of cluster east · version 0.1.0 · pid 7",
+        "listens   127.0.0.1:8080 · internal 127.0.0.1:9080",
+        "ready     yes",
+        "degraded  bus: away for 3 s",
+        "bus       away · nats://127.0.0.1:4222 · 2 reconnects",
+        "traffic   12 requests · 1 in flight · 2xx 11",
+        "refused   bus messages: stale 3",
+        "",
+    ]
+    assert lines[8].split() == ["HOST", "STATE", "FOR", "ADDRESS", "APPS", "REASON"]
+    assert lines[9].startswith("h2")
+    # 1.5: the reason of a state is shown; no host can steer the terminal with one.
+    assert lines[9].endswith("verification: ?[31mtimeout")
+    assert "... and 1442 more (--json shows all)" in lines
+    assert lines[-1].split(maxsplit=2) == [
+        "shop",
+        "shop.smart-app.localhost",
+        "healthy 1501, unhealthy 1",
+    ]
+
+
+async def test_json_holds_every_host(endpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """12.4: `--json` everywhere."""
+    code = await asyncio.to_thread(status.run, parse("--endpoint", endpoint, "--json"))
+    (gateway,) = json.loads(capsys.readouterr().out)["gateways"]
+    assert code == 0
+    assert gateway["endpoint"] == endpoint
+    assert len(gateway["hosts"]) == 1502
+    assert gateway["status"]["hosts"]["total"] == 1502
+
+
+@pytest.mark.parametrize("endpoint_text", ["127.0.0.1:1", "not:a:port", "[::1", "a b:1"])
+def test_nobody_there_fails_with_a_remedy(
+    endpoint_text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """12.4: exit code 1 for failed, and what to do."""
+    assert status.run(parse("--endpoint", endpoint_text)) == 1
+    error = capsys.readouterr().err
+    assert f"no gateway answers at {endpoint_text}" in error
+    assert "--endpoint HOST:PORT" in error
+
+
+def test_where_the_endpoint_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """12.4: the option, then SMARTGW_ENDPOINT, then a demo, then the default."""
+    monkeypatch.delenv("SMARTGW_ENDPOINT", raising=False)
+    assert status._endpoints(None, tmp_path) == ["127.0.0.1:9080"]
+    (tmp_path / "demo.json").write_text('{"clusters": [{"internal": "127.0.0.1:9"}, {"x": 1}]}')
+    assert status._endpoints(None, tmp_path) == ["127.0.0.1:9080"]
+    (tmp_path / "demo.json").write_text('{"clusters": [{"internal": "127.0.0.1:9"}]}')
+    assert status._endpoints(None, tmp_path) == ["127.0.0.1:9"]
+    monkeypatch.setenv("SMARTGW_ENDPOINT", "[::1]:9080")
+    assert status._endpoints(None, tmp_path) == ["[::1]:9080"]
+    assert status._endpoints("127.0.0.1:7", tmp_path) == ["127.0.0.1:7"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (61, "1 m 1 s"), (3600, "1 h 0 m"), (90_000, "1 d 1 h")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    """1.5: since when, readable."""
+    assert status.duration(seconds) == text
