@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from smartgw_hosts.addresses import AddressRefused, parse_address
-from smartgw_hosts.identity import Identity, KeyRefused, PublicKey, decode64, encode64
+from smartgw_hosts.identity import Identity, PublicKey, decode64, encode64
 from smartgw_hosts.ids import check_id
 from smartgw_hosts.strict_json import parse_object
 
@@ -30,6 +30,8 @@ NONCES = 16_384
 """A nonce is remembered while its issue time could still be accepted, so that it serves once;
 of more nonces than this the oldest are forgotten, which gives a replayer nothing: he gets the
 signature he has, and the gateway takes no nonce twice."""
+
+_DECLINES = frozenset((400, 403, 405, 409))
 
 
 class Proof(StrEnum):
@@ -142,13 +144,16 @@ def judge(challenge: Challenge, status: int, body: bytes) -> Verdict:
 
 def _not_signed(status: int, body: bytes) -> Verdict:
     """Tell a host that refused to sign from something at its address that is no host."""
-    try:
-        error = _string(parse_object(body[: BODY_BYTES + 1]), "error")
-    except ValueError:
-        hint = ": run the SDK's middleware or `smartgw host` there" if status == 404 else ""
-        return Verdict(Proof.BAD_STATUS, f"status {status}{hint}")
-    # The text is the host's, so it is cut and escaped before it stands in logs and status.
-    return Verdict(Proof.REFUSED, f"status {status}: {ascii(error[:200])[1:-1]}")
+    if status in _DECLINES and len(body) <= BODY_BYTES:
+        try:
+            error = _string(parse_object(body), "error")
+        except ValueError:
+            pass
+        else:
+            # The text is the host's: cut and escaped before it stands in logs and status.
+            return Verdict(Proof.REFUSED, f"status {status}: {ascii(error[:200])[1:-1]}")
+    hint = ": run the SDK's middleware or `smartgw host` there" if status == 404 else ""
+    return Verdict(Proof.BAD_STATUS, f"status {status}{hint}")
 
 
 class _Declined(Exception):
@@ -170,7 +175,10 @@ class Responder:
         cluster_id: str,
         addresses: Callable[[], Collection[str]],
     ) -> None:
-        """`addresses` gives what the host announces at this moment; ids as in `check_id`."""
+        """`addresses` gives what the host announces at this moment, in `parse_address`'s form.
+
+        Raises ValueError for ids that `check_id` refuses.
+        """
         self._identity = identity
         self._host_id = check_id("host id", host_id)
         self._cluster_id = check_id("cluster id", cluster_id)
@@ -263,8 +271,6 @@ def _read(body: bytes) -> Challenge:
             key=PublicKey.parse(_string(members, "key")),
             issued_ms=issued,
         )
-    except KeyRefused as error:
-        raise _Declined(400, str(error)) from None
     except AddressRefused as error:
         raise _Declined(400, f"address: {error}") from None
     except ValueError as error:

@@ -1,0 +1,95 @@
+"""The enrolment list as a file that may change while we run (contract 1.4).
+
+Owns when a changed file comes into force: when it has held still from one poll to the next,
+so that a list half written removes nobody, and only when it is right as a whole. What a list
+means is enrolment.py's to say; who loses his place by it, the pool's.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from smartgw_hosts.enrolment import Enrolment, EnrolmentError, parse
+
+POLL_SECONDS = 0.5
+"""One poll finds a change, the next sees it hold still: half of the 2 s it may take to work."""
+
+_log = logging.getLogger(__name__)
+
+
+class EnrolmentFile:
+    """A `Trust` that follows a file: the list in force is `current`.
+
+    Raises EnrolmentError when the file cannot be read or has a fault at the start; later such
+    a file leaves the list in force as it is and is logged once.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        # What was seen before reading, so that a change while reading is seen by the next poll.
+        self._seen = self._tried = _stamp(self._path)
+        self._by_host = self._read()
+
+    @property
+    def current(self) -> tuple[Enrolment, ...]:
+        """The enrolments in force, in the order of the file."""
+        return tuple(self._by_host.values())
+
+    def lookup(self, host_id: str) -> Enrolment | None:
+        """The enrolment of `host_id` in force."""
+        return self._by_host.get(host_id)
+
+    async def watch(self, changed: Callable[[tuple[Enrolment, ...]], None]) -> None:
+        """Poll until cancelled; call `changed`, on the loop, with each list coming into force."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            # In a thread: reading 10,000 entries takes longer than traffic may wait.
+            if await asyncio.to_thread(self.poll):
+                try:
+                    changed(self.current)
+                except Exception:
+                    # If this ended the watching, removed enrolments would be trusted for ever.
+                    _log.exception("%s: could not pass on a changed enrolment list", self._path)
+
+    def poll(self) -> bool:
+        """Look once; tell whether another list came into force. Blocks while it reads."""
+        stamp = _stamp(self._path)
+        moved, self._seen = stamp != self._seen, stamp
+        if moved or stamp == self._tried:
+            return False
+        self._tried = stamp
+        try:
+            by_host = self._read()
+        except EnrolmentError as error:
+            _log.error("the enrolment list in force stays, for the new one is refused:\n%s", error)
+            return False
+        if by_host == self._by_host:
+            return False
+        self._by_host = by_host
+        _log.info("%s: %d enrolments in force", self._path, len(by_host))
+        return True
+
+    def _read(self) -> dict[str, Enrolment]:
+        try:
+            enrolments = parse(self._path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise EnrolmentError(
+                f"{self._path}: cannot be read ({error.strerror}); "
+                "an enrolment list must be there, if only an empty one"
+            ) from None
+        except UnicodeDecodeError:
+            raise EnrolmentError(f"{self._path}: not UTF-8; save it as UTF-8") from None
+        except EnrolmentError as error:
+            raise EnrolmentError(*(f"{self._path}: {line}" for line in error.problems)) from None
+        return {enrolment.host_id: enrolment for enrolment in enrolments}
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes when the file does, whether it is written in place or replaced."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
