@@ -48,7 +48,9 @@ class Problem:
         """Return `file:line: key: fault; remedy` on one line."""
         place = self.source if self.line is None else f"{self.source}:{self.line}"
         key = f" {self.key}:" if self.key else ""
-        return f"{place}:{key} {self.fault}; {self.remedy}"
+        text = f"{place}:{key} {self.fault}; {self.remedy}"
+        # A key or a file name may hold what a terminal would obey.
+        return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
 class ConfigError(Exception):
