@@ -27,6 +27,8 @@ __all__ = ["ConfigError", "Problem", "Settings", "load", "split_host_port"]
 
 PREFIX = "SMARTGW_"
 FILE_VARIABLE = "SMARTGW_CONFIG"
+# Not settings: the file itself, and the gateway that `smartgw status` asks.
+OTHER_VARIABLES = (FILE_VARIABLE, "SMARTGW_ENDPOINT")
 MAX_FILE_BYTES = 1 << 20
 LISTED = "docs/configuration.md lists the settings"
 
@@ -167,7 +169,7 @@ def _override(
     """Put the variables of `env` into `values`, note their keys in `origins`, yield misnomers."""
     known = {PREFIX + "__".join(key).upper(): key for key in _keys()}
     for name in sorted(env):
-        if not name.startswith(PREFIX) or name == FILE_VARIABLE:
+        if not name.startswith(PREFIX) or name in OTHER_VARIABLES:
             continue
         key = known.get(name.upper())
         if key is None:

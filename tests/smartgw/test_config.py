@@ -58,7 +58,7 @@ def test_a_short_file_is_enough(tmp_path: Path) -> None:
     """11.5: what is not written has the documented default."""
     file = tmp_path / "smartgw.toml"
     file.write_text(toml(GOOD))
-    found = load(file, {"HOME": "/", "SMARTGWX": "1"})
+    found = load(file, {"HOME": "/", "SMARTGWX": "1", "SMARTGW_ENDPOINT": "h:1"})
     assert found.cluster == "eu-1"
     assert [str(network) for network in found.host_networks] == ["10.0.0.0/8", "fd00::/8"]
     assert found.listen.http == ("0.0.0.0:8080",)
