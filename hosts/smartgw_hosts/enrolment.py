@@ -68,7 +68,7 @@ def parse(text: str) -> tuple[Enrolment, ...]:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise EnrolmentError(f"not TOML: {error}") from None
     entries = document.pop("host", [])
-    problems = [f"{ascii(name)}: unknown; a list has only [[host]] entries" for name in document]
+    problems = [f"{name!a}: unknown; a list has only [[host]] entries" for name in document]
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise EnrolmentError(*problems, "host: must be written [[host]], once for each host")
     enrolments: list[Enrolment] = []
@@ -93,7 +93,7 @@ def _read(entry: Mapping[str, object]) -> Enrolment:
     for name in entry:
         # A misspelt `expires` that was passed over would enrol a host for ever.
         if name not in _MEMBERS:
-            raise ValueError(f"{ascii(name)}: unknown; an entry has {', '.join(_MEMBERS)}")
+            raise ValueError(f"{name!a}: unknown; an entry has {', '.join(_MEMBERS)}")
     for name in _REQUIRED:
         if name not in entry:
             raise ValueError(f"{name}: missing; an entry needs {', '.join(_REQUIRED)}")

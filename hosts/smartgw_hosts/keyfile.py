@@ -47,23 +47,14 @@ def generate(path: str | Path) -> Identity:
 def load(path: str | Path) -> Identity:
     """Read a key file; raises KeyFileError when it is not one, or others could read it."""
     try:
-        # Not blocking, so that a FIFO in its place is refused and not waited for.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(path, "rb", opener=_open_at_once) as file:
+            # Asked of the open file, so that what is judged is what is read.
+            _check_mode(path, os.fstat(file.fileno()).st_mode)
+            content = file.read(_MOST_BYTES)
     except OSError as error:
         raise KeyFileError(
-            f"{path}: cannot be opened ({error.strerror}); make a key with `smartgw keygen`"
+            f"{path}: cannot be read ({error.strerror}); make a key with `smartgw keygen`"
         ) from None
-    with os.fdopen(descriptor, "rb") as file:
-        # Asked of the open file, so that what is judged is what is read.
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise KeyFileError(f"{path}: not a file; name the file that `smartgw keygen` made")
-        if mode & 0o077:
-            raise KeyFileError(
-                f"{path}: open to group or others (mode {stat.S_IMODE(mode):04o}); "
-                f"run `chmod 600 {path}`, and make a new key if anyone may have read this one"
-            )
-        content = file.read(_MOST_BYTES)
     try:
         return Identity.from_seed(_seed(content.decode("ascii")))
     except ValueError:
@@ -73,6 +64,21 @@ def load(path: str | Path) -> Identity:
         f"{path}: not a key file (one line, {_PREFIX} and 43 characters of base64url); "
         "restore it, or make a new key with `smartgw keygen` and enrol that"
     )
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open without blocking, so that a FIFO in the file's place is refused, not waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _check_mode(path: str | Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise KeyFileError(f"{path}: not a file; name the file that `smartgw keygen` made")
+    if mode & 0o077:
+        raise KeyFileError(
+            f"{path}: open to group or others (mode {stat.S_IMODE(mode):04o}); "
+            f"run `chmod 600 {path}`, and make a new key if anyone may have read this one"
+        )
 
 
 def _seed(content: str) -> bytes:
