@@ -134,8 +134,15 @@ class Server:
         os.kill(self.pid, number)
 
     def freeze(self) -> None:
-        """SIGSTOP: the port stays open and nothing answers."""
+        """SIGSTOP: the port stays open and nothing answers. Returns once all its threads stand."""
         self.signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 1
+        while not self._stands_still() and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def _stands_still(self) -> bool:
+        threads = Path(f"/proc/{self.pid}/task").glob("*/stat")
+        return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in threads)
 
     def thaw(self) -> None:
         self.signal(signal.SIGCONT)

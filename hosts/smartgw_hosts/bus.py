@@ -1,11 +1,10 @@
 """One logical connection to NATS that is there whenever a NATS server is.
 
-Owns when to dial, when a connection is dead and what is told of it. A library client serves for one
-connection to one server and is thrown away with it, so its reconnecting, its buffers of unsent
-messages and its callbacks never run. Decides nothing about what a message means.
+Owns when and whom to dial, what is told of it, and what waits to be handled. A library client
+serves for one connection (bus_connection.py) and is thrown away with it, so that its own
+reconnecting, its buffer of unsent messages and its callbacks never run. Decides nothing about
+what a message means.
 """
-
-from __future__ import annotations
 
 import asyncio
 import contextlib
@@ -15,190 +14,28 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from dataclasses import dataclass
 
 import nkeys
-from nats import errors
-from nats.aio.client import Client
 from nats.protocol.command import pub_cmd
 
-log = logging.getLogger(__name__)
+from smartgw_hosts.bus_connection import BusAddress, Connection
+from smartgw_hosts.quiet_log import QuietLog
+
+_log = logging.getLogger(__name__)
 
 Handler = Callable[[str, bytes], None]
 
-# Bounds of what waits: received and not yet handled, and written and not yet taken by the kernel.
 QUEUED_BYTES = 32 << 20
-UNSENT_BYTES = 1 << 20
-# A batch of handlers holds the loop no longer than this before other work has its turn.
+"""Received and not yet handled, of all subscriptions together."""
 BATCH_SECONDS = 0.005
+"""A batch of handlers holds the loop no longer than this before other work has its turn."""
 DISCOVERED = 16
+"""Servers learnt from others that are remembered."""
 
 
 class BusAway(ConnectionError):
     """The bus did not answer: there is no connection, or no answer came in time."""
-
-
-class QuietLog:
-    """Passes one log line of a kind in `seconds`, then says how many it held back."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._kinds: dict[str, tuple[float, int]] = {}
-
-    def __call__(
-        self, level: int, kind: str, text: str, *, error: BaseException | None = None
-    ) -> None:
-        now = time.monotonic()
-        due, held = self._kinds.get(kind, (now, 0))
-        if now < due:
-            self._kinds[kind] = (due, held + 1)
-            return
-        if len(self._kinds) > 256:  # texts of others are among the kinds
-            self._kinds.clear()
-        self._kinds[kind] = (now + self._seconds, 0)
-        log.log(level, "%s%s", text, f" ({held} more of these)" if held else "", exc_info=error)
-
-
-@dataclass(frozen=True, slots=True)
-class BusAddress:
-    """Where one NATS server is and how to sign in; `str()` and `repr()` show no secret."""
-
-    scheme: str
-    host: str
-    port: int
-    user: str | None = field(default=None, repr=False)
-    password: str | None = field(default=None, repr=False)
-    tls_name: str | None = None
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def url(self) -> str:
-        return f"{self.scheme}://{self}"
-
-    @classmethod
-    def parse(cls, text: str, what: str = "bus server") -> BusAddress:
-        """From `nats://[user:password@|token@]host[:port]` or `tls://...`; percent-encoded.
-
-        Raises ValueError that shows nothing of `text`, which may hold a password.
-        """
-        try:
-            parts = urlsplit(text if "://" in text else f"nats://{text}")
-            port = parts.port or 4222
-        except ValueError:
-            parts, port = SplitResult("", "", "", "", ""), 0
-        if parts.scheme not in ("nats", "tls") or not parts.hostname or parts.path.strip("/"):
-            raise ValueError(f"{what}: expected nats://host:port or tls://host:port")
-        user = unquote(parts.username) if parts.username is not None else None
-        password = unquote(parts.password) if parts.password is not None else None
-        return cls(parts.scheme, parts.hostname, port, user, password)
-
-    def credentials(self) -> dict[str, str]:
-        """The library's options; a name alone is a token, as in NATS URLs."""
-        if self.user is None:
-            return {}
-        if self.password is None:
-            return {"token": self.user}
-        return {"user": self.user, "password": self.password}
-
-
-class _Connection(Client):
-    """One connection to one server, used until it fails and then discarded.
-
-    Overrides three steps of the library's read loop, which ends silently when one of them raises.
-    """
-
-    def __init__(
-        self,
-        deliver: Callable[[str, bytes, bytes], None],
-        on_refused: Callable[[Exception], None],
-        *,
-        wants_tls: bool,
-    ) -> None:
-        super().__init__()
-        self._deliver = deliver
-        self._on_refused = on_refused
-        self._wants_tls = wants_tls
-        self.first_fault: Exception | None = None
-        self.subscription_refused = False
-
-    async def on_error(self, error: Exception) -> None:
-        if self.first_fault is None:
-            self.first_fault = error
-        text = str(error)
-        # The connection would go on without it: a bus that answers PINGs and brings no heartbeat.
-        if "permissions violation for subscription" in text:
-            self.subscription_refused = True
-        elif "permissions violation" in text:
-            self._on_refused(error)
-
-    @property
-    def reading(self) -> asyncio.Task[None]:
-        task = self._reading_task
-        assert task is not None, "not connected yet"
-        return task
-
-    @property
-    def alive(self) -> bool:
-        return self.is_connected and not self.reading.done() and not self.subscription_refused
-
-    async def _process_pong(self) -> None:
-        # A PONG may come after whoever waited for it gave up.
-        if self._pongs:
-            waiting = self._pongs.pop(0)
-            if not waiting.done():
-                waiting.set_result(True)
-            self._pongs_received += 1
-            self._pings_outstanding = 0
-
-    async def _process_msg(
-        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
-    ) -> None:
-        # The library decodes subject and headers here, and any publisher can send what breaks that.
-        subscription = self._subs.get(sid)
-        if subscription is not None:
-            self._deliver(subscription.subject, subject, data)
-
-    def _connect_command(self) -> bytes:
-        # The library goes on in the clear when whoever answers does not ask for TLS.
-        if self._wants_tls and self._writer().get_extra_info("ssl_object") is None:
-            raise errors.Error("nats: TLS is configured and the server offers none")
-        return super()._connect_command()
-
-    def _writer(self) -> Any:
-        return self._transport._io_writer  # type: ignore[union-attr]
-
-    def send(self, command: bytes) -> bool:
-        """Hand `command` to the socket now, or return False when too much waits there."""
-        writer = self._writer()
-        if writer.transport.get_write_buffer_size() + len(command) > UNSENT_BYTES:
-            return False
-        writer.write(command)
-        return True
-
-    async def exchange(self, patience: float) -> float:
-        """PING and its PONG, after all that was sent before. Returns seconds; TimeoutError."""
-        if self._pending:
-            self._writer().writelines(self._pending)
-            self._pending, self._pending_data_size = [], 0
-        answered = asyncio.get_running_loop().create_future()
-        self._pongs.append(answered)
-        began = time.monotonic()
-        self._writer().write(b"PING\r\n")
-        await asyncio.wait_for(answered, patience)
-        return time.monotonic() - began
-
-    def discard(self) -> None:
-        """Drop it at once: the library's close() can wait for ever for a peer that is frozen."""
-        self._status = Client.CLOSED
-        for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
-            if task is not None:
-                task.cancel()
-        if self._transport is not None and (writer := self._writer()) is not None:
-            writer.transport.abort()
 
 
 @dataclass(slots=True)
@@ -247,13 +84,13 @@ class Bus:
         self._ping_interval = ping_interval
         self._timeout = timeout
         self._backoff = backoff
-        self._say = QuietLog(log_interval)
+        self._say = QuietLog(log_interval, _log)
         self._told: dict[str, str] = {}
         self._feeds: dict[str, _Feed] = {}
         self._queue: deque[tuple[_Feed, str, bytes] | asyncio.Future[None]] = deque()
         self._queued_bytes = 0
         self._scheduled = False
-        self._connection: _Connection | None = None
+        self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
         self.counters: dict[str, int] = dict.fromkeys(
@@ -343,12 +180,19 @@ class Bus:
 
     async def _serve(self, address: BusAddress) -> bool:
         """Dial one server and stay until the connection is dead. False if none came about."""
-        wants_tls = address.scheme == "tls" or self._tls is not None
-        connection = _Connection(self._deliver, self._refused, wants_tls=wants_tls)
+        connection = Connection(self._deliver, self._refused)
         try:
             try:
                 async with asyncio.timeout(3 * self._timeout):
-                    await self._dial(connection, address)
+                    await connection.dial(
+                        address,
+                        self._feeds,
+                        name=self._name,
+                        nkey_seed=self._nkey_seed,
+                        tls=self._tls,
+                        patience=self._timeout,
+                        ping_interval=self._ping_interval,
+                    )
             except Exception as error:
                 cause = connection.first_fault or connection.last_error or error
                 self._dial_failed(address, cause)
@@ -365,34 +209,7 @@ class Bus:
                 self._up.clear()
                 self._tell_state(False)
 
-    async def _dial(self, connection: _Connection, address: BusAddress) -> None:
-        options: dict[str, Any] = {**address.credentials()}
-        if self._tls is not None:
-            options["tls"] = self._tls
-        if address.tls_name is not None:
-            options["tls_hostname"] = address.tls_name
-        await connection.connect(
-            [address.url],
-            name=self._name,
-            nkeys_seed_str=self._nkey_seed,
-            error_cb=connection.on_error,
-            allow_reconnect=False,
-            max_reconnect_attempts=1,  # 0 would mean: for ever
-            reconnect_time_wait=0,
-            connect_timeout=self._timeout,  # type: ignore[arg-type] # seconds, any fraction
-            ping_interval=self._ping_interval,  # type: ignore[arg-type]
-            max_outstanding_pings=2,
-            pending_size=0,
-            **options,
-        )
-        for subject in self._feeds:
-            await connection.subscribe(subject)
-        # Its answer comes after what the server has to say about the subscriptions.
-        await connection.exchange(self._timeout)
-        if not connection.alive:
-            raise errors.Error("nats: the connection closed at once")
-
-    def _connected(self, connection: _Connection, address: BusAddress) -> None:
+    def _connected(self, connection: Connection, address: BusAddress) -> None:
         self._connection = connection
         self.counters["generations"] += 1
         self._told.pop(str(address), None)
@@ -400,22 +217,11 @@ class Bus:
         self._up.set()
         self._tell_state(True)
 
-    def _lost(self, connection: _Connection, address: BusAddress) -> None:
+    def _lost(self, connection: Connection, address: BusAddress) -> None:
         self.counters["errors"] += 1
         fault = self._describe(connection.last_error)
         self._say(logging.WARNING, f"lost {address}", f"bus: lost {address}: {fault}")
-        self._discovered = tuple(
-            BusAddress(
-                address.scheme,
-                found.hostname,
-                found.port or 4222,
-                address.user,
-                address.password,
-                address.tls_name or address.host,
-            )
-            for found in connection.discovered_servers[:DISCOVERED]
-            if found.hostname and (found.hostname, found.port) != (address.host, address.port)
-        )
+        self._discovered = connection.others(address)[:DISCOVERED]
 
     def _dial_failed(self, address: BusAddress, error: Exception) -> None:
         self.counters["dial_failures"] += 1

@@ -14,7 +14,8 @@ import nkeys
 import pytest
 from nacl.utils import random as random_bytes
 
-from smartgw_hosts.bus import Bus, BusAddress, BusAway
+from smartgw_hosts.bus import Bus, BusAway
+from smartgw_hosts.bus_connection import BusAddress
 from tests.servers import Nats, free_port
 
 Got = list[tuple[str, bytes]]
