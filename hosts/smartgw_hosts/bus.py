@@ -141,7 +141,9 @@ class Bus:
 
     async def wait_connected(self) -> None:
         """Return once there is a connection; waits for ever, so put a timeout around it."""
-        await self._up.wait()
+        while not self.connected:
+            self._up.clear()  # set by an earlier connection
+            await self._up.wait()
 
     async def start(self) -> None:
         """Begin to dial; returns at once, whether or not a server answers."""
@@ -206,7 +208,6 @@ class Bus:
             connection.discard()
             if self._connection is connection:
                 self._connection = None
-                self._up.clear()
                 self._tell_state(False)
 
     def _connected(self, connection: Connection, address: BusAddress) -> None:
