@@ -1,0 +1,314 @@
+"""`smartgw demo`: whole clusters on this machine, to look at and to try (contract 12.1, 12.2).
+
+Owns the order of start and end, `demo.json` and what is printed. What a cluster is made of is
+`smartgw.demo.cluster`'s, and that nothing outlives the demo `smartgw.demo.children`'s.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import http.client
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from smartgw.cli import CommandError
+from smartgw.demo.children import Child, Died, Guard, end, wait_for
+from smartgw.demo.cluster import APPS, BASE_DOMAIN, CLUSTER_IDS, Cluster, plan, write_private
+
+HELP = "run a gateway with a bus and hosts on this machine, to try it"
+EXAMPLES = """\
+Everything listens on loopback only. Ctrl-C ends it and leaves no process and no port behind;
+keys, configurations, logs and demo.json are in the folder.
+
+examples:
+  smartgw demo
+  smartgw demo --hosts 3 --port 8088
+"""
+
+MAX_HOSTS = 50
+START_SECONDS = 30.0
+ATTEMPTS = 3
+LOCK_SECONDS = 3.0
+
+
+class Interrupted(Exception):
+    """A signal came before the demo was ready."""
+
+
+class Signals:
+    """Counts the signals that ask the demo to end."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._count)
+
+    def _count(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+
+    def check(self) -> None:
+        if self.count:
+            raise Interrupted
+
+
+class Running:
+    """The clusters that run and their children: the buses, then the gateways, then the hosts."""
+
+    def __init__(self, clusters: Sequence[Cluster], guard: Guard) -> None:
+        self.clusters = clusters
+        self.buses: dict[str, Child] = {}
+        self.gateways: dict[str, Child] = {}
+        self.hosts: dict[str, dict[str, Child]] = {cluster.cluster_id: {} for cluster in clusters}
+        self._guard = guard
+        # What configures the gateway of this shell is not the demo's.
+        self._env = {k: v for k, v in os.environ.items() if not k.startswith("SMARTGW_")}
+
+    def children(self) -> list[Child]:
+        hosts = (child for group in self.hosts.values() for child in group.values())
+        return [*hosts, *self.gateways.values(), *self.buses.values()]
+
+    def start(self, signals: Signals) -> None:
+        """Raises Died or Interrupted, with all that was started still to be ended."""
+        for cluster in self.clusters:
+            cluster.write_files(self.clusters)
+        for cluster in self.clusters:
+            child = self._child(cluster, f"{cluster.cluster_id}-nats", cluster.nats_command())
+            self.buses[cluster.cluster_id] = child
+        logs = [bus.log for bus in self.buses.values()]
+        self._wait(signals, lambda: all(b"Server is ready" in log.read_bytes() for log in logs))
+        for cluster in self.clusters:
+            child = self._child(cluster, f"{cluster.cluster_id}-gateway", cluster.gateway_command())
+            self.gateways[cluster.cluster_id] = child
+            for host_id in cluster.host_ids:
+                command = cluster.host_command(host_id, self.clusters)
+                self.hosts[cluster.cluster_id][host_id] = self._child(cluster, host_id, command)
+        self._wait(signals, lambda: all(_serves(cluster) for cluster in self.clusters))
+
+    def stop(self, signals: Signals) -> None:
+        """End everything: the hosts and gateways first, then the buses they say goodbye on."""
+        buses = list(self.buses.values())
+        others = [child for child in self.children() if child not in buses]
+        so_far = signals.count
+        for group in (others, buses):
+            end(group, lambda: signals.count > so_far)
+
+    def describe(self) -> dict[str, Any]:
+        """The content of demo.json (contract 12.2)."""
+        return {
+            "base_domain": BASE_DOMAIN,
+            "clusters": [
+                {
+                    "id": cluster.cluster_id,
+                    "http": cluster.http,
+                    "https": None,
+                    "internal": cluster.internal,
+                    "api_hostname": cluster.api_hostname,
+                    "nats": cluster.nats,
+                    "valkey": None,
+                    "dns": None,
+                    "pids": {
+                        "gateway": [self.gateways[cluster.cluster_id].pid],
+                        "nats": self.buses[cluster.cluster_id].pid,
+                        "valkey": None,
+                        "hosts": {
+                            host_id: child.pid
+                            for host_id, child in self.hosts[cluster.cluster_id].items()
+                        },
+                    },
+                }
+                for cluster in self.clusters
+            ],
+            "apps": [
+                {"app_id": app_id, "hostname": f"{app_id}.{BASE_DOMAIN}", "owner": None}
+                for app_id in APPS
+            ],
+            "tokens": None,
+            "ca": None,
+        }
+
+    def _child(self, cluster: Cluster, name: str, command: Sequence[str]) -> Child:
+        """`name` is unique in the demo: it names the log too."""
+        log = cluster.folder / f"{name}.log"
+        return Child(name, command, log, self._guard, self._env)
+
+    def _wait(self, signals: Signals, ready: Callable[[], bool]) -> None:
+        def checked() -> bool:
+            signals.check()
+            return ready()
+
+        wait_for(checked, self.children(), START_SECONDS, "not every app answered")
+
+
+def _serves(cluster: Cluster) -> bool:
+    """Whether every app answers through the gateway, and every host is in use."""
+    if any(_get(cluster.http, f"{app_id}.{BASE_DOMAIN}", "/echo") is None for app_id in APPS):
+        return False
+    answer = _get(cluster.internal, "localhost", "/api/v3/discovery/hosts")
+    hosts = json.loads(answer)["hosts"] if answer else []
+    healthy = {host["host_id"] for host in hosts if host["state"] == "healthy"}
+    return healthy.issuperset(cluster.host_ids)
+
+
+def _get(address: str, hostname: str, path: str) -> bytes | None:
+    """The body of a 200, else None."""
+    connection = http.client.HTTPConnection(address, timeout=3.0)
+    try:
+        connection.request("GET", path, headers={"Host": hostname})
+        response = connection.getresponse()
+        body = response.read()
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return body if response.status == 200 else None
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "--clusters",
+        type=_between(1, len(CLUSTER_IDS)),
+        default=1,
+        help=f"how many clusters, each with its own bus and gateway: 1 (default) to "
+        f"{len(CLUSTER_IDS)}",
+    )
+    parser.add_argument(
+        "--hosts", type=_between(1, MAX_HOSTS), default=2, help="hosts a cluster (default: 2)"
+    )
+    parser.add_argument(
+        "--port",
+        type=_between(0, 65535),
+        default=8080,
+        help="port of the first gateway, of the next ones upwards; where one is taken, another "
+        "that is free (default: 8080)",
+    )
+    parser.add_argument(
+        "--dir", type=Path, default=Path(".demo"), help="the demo's folder (default: .demo)"
+    )
+    parser.add_argument("--json", action="store_true", help="print demo.json, then READY")
+
+
+def _between(low: int, high: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {low} to {high}")
+        return int(text)
+
+    return number
+
+
+def run(args: argparse.Namespace) -> int:
+    signals = Signals()
+    folder = args.dir.absolute()
+    with _folder(folder):
+        # Forked before anything else, and holding the folder's lock until it has cleaned up.
+        guard = Guard()
+        running: Running | None = None
+        try:
+            for attempt in range(ATTEMPTS):
+                running = Running(plan(args.clusters, args.hosts, args.port, folder), guard)
+                try:
+                    running.start(signals)
+                    break
+                except Died as died:
+                    # Someone took a port between the choice and the start.
+                    taken = "address already in use" in str(died).lower()
+                    if not taken or attempt == ATTEMPTS - 1:
+                        raise CommandError(f"cannot start: {died}") from None
+                    running.stop(signals)
+            assert running is not None
+            write_private(folder / "demo.json", json.dumps(running.describe(), indent=2) + "\n")
+            if args.json:
+                print(json.dumps(running.describe()))
+            else:
+                print("\n".join(_introduction(running, args)))
+            print("READY", flush=True)
+            _watch(running, signals)
+        except Interrupted:
+            return 1
+        except FileNotFoundError as error:
+            raise CommandError(str(error)) from None
+        finally:
+            (folder / "demo.json").unlink(missing_ok=True)
+            if running is not None:
+                running.stop(signals)
+            guard.close()
+    return 0
+
+
+@contextlib.contextmanager
+def _folder(folder: Path) -> Iterator[None]:
+    """The demo's folder, for one demo at a time."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise CommandError(f"{folder} cannot be used: {error.strerror}; choose a --dir") from None
+    try:
+        deadline = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                # The guard of a demo that was killed a moment ago is still at work.
+                if time.monotonic() > deadline:
+                    raise CommandError(
+                        f"a demo is running in {folder}; end it, or choose another --dir"
+                    ) from None
+                time.sleep(0.05)
+        (folder / "demo.json").unlink(missing_ok=True)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _watch(running: Running, signals: Signals) -> None:
+    """Until a signal comes; says when a child has ended, and goes on without it."""
+    told: set[Child] = set()
+    while not signals.count:
+        for child in running.children():
+            if child not in told and child.ended():
+                told.add(child)
+                print(child.report(), file=sys.stderr, flush=True)
+        time.sleep(0.1)
+
+
+def _introduction(running: Running, args: argparse.Namespace) -> Iterator[str]:
+    first = running.clusters[0]
+    origin = f"http://{APPS[0]}.{BASE_DOMAIN}:{first.http_port}"
+    hosts = running.hosts[first.cluster_id]
+    status = "smartgw status" + ("" if args.dir == Path(".demo") else f" --dir {args.dir}")
+    for cluster in running.clusters:
+        names = ", ".join(
+            f"{name} (pid {c.pid})" for name, c in running.hosts[cluster.cluster_id].items()
+        )
+        gateway = running.gateways[cluster.cluster_id]
+        yield f"cluster {cluster.cluster_id}: gateway on {cluster.http} (pid {gateway.pid})"
+        yield f"  hosts {names}"
+        yield f"  bus {cluster.nats}, internal API http://{cluster.internal}"
+    yield f"files and logs: {first.folder}"
+    yield ""
+    yield "Pages to open"
+    for cluster in running.clusters:
+        for app_id in APPS:
+            yield f"  http://{app_id}.{BASE_DOMAIN}:{cluster.http_port}/"
+    yield ""
+    yield "To try"
+    yield f"  curl {origin}/echo                    # what the app was sent"
+    yield f"  curl -N {origin}/sse                  # an event a second"
+    yield f"  curl -X POST {origin}/counter"
+    yield f"  curl -i http://nobody.{BASE_DOMAIN}:{first.http_port}/   # an unknown hostname"
+    yield f"  {status}"
+    if len(hosts) > 1:
+        name, child = next(iter(hosts.items()))
+        yield f"  kill -9 {child.pid}   # {name} dies; no request to {APPS[0]} fails for it"
+    yield ""
+    yield "Ctrl-C ends it all."

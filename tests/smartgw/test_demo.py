@@ -1,0 +1,288 @@
+"""The real demo: what it says, what it serves, and that it leaves nothing behind."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from aiohttp import ClientSession, WSMsgType
+
+from tests.servers import die_with
+
+pytestmark = pytest.mark.skipif(
+    find_spec("smartgw.app") is None, reason="the gateway itself is not there yet"
+)
+
+
+class Demo:
+    """One `smartgw demo` in a folder, on free ports; killed at the end of the block."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        self.lines: list[str] = []
+        parent = os.getpid()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "smartgw", "demo", "--dir", str(folder), *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=lambda: die_with(parent),
+        )
+
+    def ready(self) -> Self:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if line == "READY\n":
+                return self
+        pytest.fail(f"no READY: {''.join(self.lines)}\n{self.errors()}")
+
+    def errors(self) -> str:
+        assert self.process.stderr is not None
+        return self.process.stderr.read()
+
+    def facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = json.loads((self.folder / "demo.json").read_bytes())
+        return facts
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *of: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    with Demo(tmp_path_factory.mktemp("demo"), "--port", "0", "--hosts", "2") as running:
+        yield running.ready()
+
+
+def pids(facts: dict[str, Any]) -> list[int]:
+    found: list[int] = []
+    for cluster in facts["clusters"]:
+        of = cluster["pids"]
+        found += [*of["gateway"], of["nats"], *of["hosts"].values()]
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def is_open(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def leaves_nothing(facts: dict[str, Any]) -> bool:
+    """Within two seconds."""
+    addresses = [c[key] for c in facts["clusters"] for key in ("http", "internal", "nats")]
+    deadline = time.monotonic() + 2.0
+    while time.monotonic() < deadline:
+        if not any(map(is_alive, pids(facts))) and not any(map(is_open, addresses)):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def ask(
+    facts: dict[str, Any], path: str, method: str = "GET", *, app: str = "shop", body: bytes = b""
+) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(facts["clusters"][0]["http"], timeout=5)
+    try:
+        headers = {"Host": f"{app}.{facts['base_domain']}"}
+        connection.request(method, path, body=body or None, headers=headers)
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+def test_demo_json_says_what_runs_where(demo: Demo) -> None:
+    """12.2: it writes demo.json before READY; keys for parts that do not exist yet are null."""
+    facts = demo.facts()
+    (cluster,) = facts.pop("clusters")
+    assert facts == {
+        "base_domain": "smart-app.localhost",
+        "apps": [
+            {"app_id": "shop", "hostname": "shop.smart-app.localhost", "owner": None},
+            {"app_id": "blog", "hostname": "blog.smart-app.localhost", "owner": None},
+        ],
+        "tokens": None,
+        "ca": None,
+    }
+    assert list(cluster) == [
+        *("id", "http", "https", "internal", "api_hostname", "nats", "valkey", "dns", "pids")
+    ]
+    assert all(is_open(cluster[key]) for key in ("http", "internal", "nats"))
+    assert all(map(is_alive, pids(demo.facts())))
+    assert list(cluster["pids"]["hosts"]) == ["east-1", "east-2"]
+
+
+def test_it_prints_lines_to_copy_and_pages_to_open(demo: Demo) -> None:
+    """12.1: prints what to try (copy-and-paste lines, the pages to open), then READY."""
+    port = demo.facts()["clusters"][0]["http"].rpartition(":")[2]
+    text = "".join(demo.lines)
+    assert f"  http://shop.smart-app.localhost:{port}/\n" in text
+    assert f"  curl http://shop.smart-app.localhost:{port}/echo " in text
+    assert demo.lines[-1] == "READY\n"
+
+
+def test_secrets_are_for_their_owner_alone(demo: Demo) -> None:
+    """12.1: keys and configurations that the demo generates are mode 0600."""
+    for name in ("east-1.seed", "east-2.seed", "east-enrolment.toml", "demo.json"):
+        assert stat.S_IMODE((demo.folder / name).stat().st_mode) == 0o600
+
+
+def test_the_page_shows_who_served_it(demo: Demo) -> None:
+    """12.3: `/` shows app id, cluster, host id, the client address it was told, and a counter."""
+    status, body = ask(demo.facts(), "/", app="blog")
+    text = body.decode()
+    assert status == 200
+    assert "<h1>blog</h1>" in text
+    assert "<dd>east</dd>" in text
+    assert "<dd>east-1</dd>" in text or "<dd>east-2</dd>" in text
+    assert "<dd>127.0.0.1</dd>" in text
+    assert '<output id="count"' in text
+
+
+def test_echo_tells_the_request_as_it_came(demo: Demo) -> None:
+    """12.3: `/echo` with JSON of method, raw target, headers in order, body length and sha256."""
+    status, body = ask(demo.facts(), "/echo?a=%2F%27&", "PUT", body=b"abc")
+    echo = json.loads(body)
+    assert status == 200
+    assert (echo["method"], echo["target"]) == ("PUT", "/echo?a=%2F%27&")
+    assert ["Host", "shop.smart-app.localhost"] in echo["headers"]
+    assert echo["body_length"] == 3
+    assert echo["body_sha256"].startswith("ba7816bf")
+
+
+def test_the_counter_is_kept_per_cluster(demo: Demo) -> None:
+    """12.3: `POST /counter` adds one and returns the count, whichever host serves it."""
+    counts = [json.loads(ask(demo.facts(), "/counter", "POST")[1])["count"] for _ in range(20)]
+    assert counts == list(range(counts[0], counts[0] + 20))
+
+
+def test_status_bytes_and_slow(demo: Demo) -> None:
+    """12.3: `/slow?ms=`, `/status/<code>`, `/bytes/<n>`."""
+    facts = demo.facts()
+    assert ask(facts, "/status/418")[0] == 418
+    assert ask(facts, "/status/204") == (204, b"")
+    assert ask(facts, "/status/100")[0] == 400
+    assert len(ask(facts, "/bytes/200001")[1]) == 200_001
+    began = time.monotonic()
+    assert ask(facts, "/slow?ms=150")[0] == 200
+    assert time.monotonic() - began >= 0.15
+
+
+async def test_events_and_websockets_pass(demo: Demo) -> None:
+    """12.3: `/sse` an event a second; `/ws` echoes WebSocket messages."""
+    facts = demo.facts()
+    origin = f"http://{facts['clusters'][0]['http']}"
+    headers = {"Host": "shop.smart-app.localhost"}
+    async with ClientSession(headers=headers) as session:
+        began = time.monotonic()
+        async with session.get(f"{origin}/sse") as events:
+            assert events.content_type == "text/event-stream"
+            text = b""
+            while b"id: 2\n" not in text:
+                text += await events.content.readany()
+        assert 0.9 < time.monotonic() - began < 2.5
+        async with session.ws_connect(f"{origin}/ws") as echo:
+            await echo.send_str("hello")
+            assert (await echo.receive()).data == "hello"
+            await echo.send_bytes(b"\x00\xff")
+            message = await echo.receive()
+            assert (message.type, message.data) == (WSMsgType.BINARY, b"\x00\xff")
+
+
+def test_smartgw_status_finds_the_demo(demo: Demo) -> None:
+    """12.4: `smartgw status` shows hosts and their states."""
+    command = [sys.executable, "-m", "smartgw", "status", "--dir", str(demo.folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "east-1" in done.stdout
+    assert "healthy" in done.stdout
+
+
+def test_one_demo_a_folder(demo: Demo) -> None:
+    """12.4: refused is exit code 1, and the remedy is named."""
+    with Demo(demo.folder) as second:
+        _, errors = second.process.communicate(timeout=20)
+        assert second.process.returncode == 1
+        assert "choose another --dir" in errors
+    assert (demo.folder / "demo.json").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_end_leaves_no_process_and_no_port(tmp_path: Path, number: signal.Signals) -> None:
+    """12.1: runs until Ctrl-C, which leaves no process and no port behind."""
+    with Demo(tmp_path, "--port", "0") as demo:
+        facts = demo.ready().facts()
+        began = time.monotonic()
+        demo.process.send_signal(number)
+        _, errors = demo.process.communicate(timeout=20)
+        assert demo.process.returncode == 0, errors
+        assert time.monotonic() - began < 5.0
+        assert leaves_nothing(facts)
+        assert errors == ""
+        assert not (tmp_path / "demo.json").exists()
+
+
+def test_sigkill_leaves_no_process_and_no_port(tmp_path: Path) -> None:
+    """12.1: also after SIGKILL; and the folder can be used again at once."""
+    with Demo(tmp_path, "--port", "0", "--clusters", "2", "--hosts", "1") as demo:
+        facts = demo.ready().facts()
+        demo.process.kill()
+        demo.process.wait()
+        assert len(pids(facts)) == 6
+        assert leaves_nothing(facts)
+    with Demo(tmp_path, "--port", "0", "--hosts", "1") as demo:
+        facts = demo.ready().facts()
+        demo.process.terminate()
+        demo.process.communicate(timeout=20)
+        assert leaves_nothing(facts)
+
+
+def test_a_taken_port_is_left_alone_and_a_dead_child_is_reported(tmp_path: Path) -> None:
+    """12.1: free ports where the wanted one is taken, on a wildcard address too."""
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        wanted = taken.getsockname()[1]
+        with Demo(tmp_path, "--port", str(wanted), "--hosts", "1") as demo:
+            facts = demo.ready().facts()
+            assert facts["clusters"][0]["http"] != f"127.0.0.1:{wanted}"
+            os.kill(facts["clusters"][0]["pids"]["nats"], signal.SIGKILL)
+            time.sleep(0.5)
+            demo.process.send_signal(signal.SIGINT)
+            _, errors = demo.process.communicate(timeout=20)
+    assert "east-nats was ended by SIGKILL; the end of" in errors
+    assert "Server is ready" in errors
+
+
+def test_it_is_ready_in_under_five_seconds(tmp_path: Path) -> None:
+    """12.1: the environment exists, so READY comes in under 5 s."""
+    began = time.monotonic()
+    with Demo(tmp_path, "--port", "0") as demo:
+        demo.ready()
+        assert time.monotonic() - began < 5.0
