@@ -123,7 +123,7 @@ def build(
 ) -> web.Application:
     """The application of the internal listener; `serve` puts it on an address."""
     api = _Api(gateway, monotonic, wall)
-    application = web.Application(middlewares=[_answer_errors], client_max_size=64 << 10)
+    application = web.Application(middlewares=[answer_errors], client_max_size=64 << 10)
     application.router.add_get("/healthz", api.healthz)
     application.router.add_get("/readyz", api.readyz)
     application.router.add_get("/metrics", api.metrics)
@@ -156,11 +156,11 @@ class _Api:
         self._wall = wall
 
     async def healthz(self, request: web.Request) -> web.Response:
-        return _json({"status": "alive"})
+        return json_response({"status": "alive"})
 
     async def readyz(self, request: web.Request) -> web.Response:
         readiness = self._readiness()
-        return _json(readiness, status=200 if readiness["ready"] else 503)
+        return json_response(readiness, status=200 if readiness["ready"] else 503)
 
     async def metrics(self, request: web.Request) -> web.Response:
         families = [*self._common_families(), *self._gateway.metrics()]
@@ -176,7 +176,7 @@ class _Api:
         page = heapq.nsmallest(limit + 1, later, key=lambda host: host.host_id)
         more = len(page) > limit
         page = page[:limit]
-        return _json(
+        return json_response(
             {
                 "hosts": [self._host(host) for host in page],
                 "next_cursor": page[-1].host_id if more else None,
@@ -194,7 +194,7 @@ class _Api:
             if number % HOSTS_AT_ONCE == HOSTS_AT_ONCE - 1:
                 await asyncio.sleep(0)
         shown = heapq.nsmallest(MAX_APPS_IN_STATUS, apps)
-        return _json(
+        return json_response(
             {
                 "time": _rfc3339(self._wall()),
                 **self._gateway.status(),
@@ -266,7 +266,7 @@ class _Api:
 
 
 @web.middleware
-async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     given = request.headers.get("X-Request-Id", "")
     request_id = given if _REQUEST_ID.match(given) else secrets.token_hex(16)
     response: web.StreamResponse
@@ -300,10 +300,10 @@ def _limit(text: str | None) -> int:
 
 def _error(status: int, reason: str, message: str, request_id: str) -> web.Response:
     error = {"reason": reason, "message": message, "request_id": request_id}
-    return _json({"error": error}, status=status)
+    return json_response({"error": error}, status=status)
 
 
-def _json(value: object, *, status: int = 200) -> web.Response:
+def json_response(value: object, *, status: int = 200) -> web.Response:
     return web.Response(
         status=status,
         body=json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n",

@@ -1,0 +1,256 @@
+"""Every answer that the gateway itself gives: the closed set of reasons, whose fault, which status.
+
+Owns the one table from reason to status, words and RFC 9209 error type, and the body that a
+program (JSON) or a person (HTML) gets (contract 3.10). Does not decide which reason applies.
+"""
+
+import html
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Fault(StrEnum):
+    """Whose doing an error is; counted by it."""
+
+    DOWNSTREAM = "downstream"
+    UPSTREAM = "upstream"
+    INTERNAL = "internal"
+
+
+class Reason(StrEnum):
+    """Why the gateway answers by itself; stands in bodies, logs and metrics."""
+
+    BAD_REQUEST = "bad_request"
+    BAD_HOSTNAME = "bad_hostname"
+    TARGET_TOO_LONG = "target_too_long"
+    HEAD_TOO_LARGE = "head_too_large"
+    EXPECTATION_FAILED = "expectation_failed"
+    VERSION_NOT_SUPPORTED = "version_not_supported"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    REQUEST_TIMEOUT = "request_timeout"
+    UNKNOWN_HOST = "unknown_host"
+    RESERVED_PATH = "reserved_path"
+    NOT_READY = "not_ready"
+    NO_UPSTREAM = "no_upstream"
+    OVERLOADED = "overloaded"
+    UPSTREAM_REFUSED = "upstream_refused"
+    UPSTREAM_UNPROVEN = "upstream_unproven"
+    UPSTREAM_RESET = "upstream_reset"
+    UPSTREAM_MALFORMED = "upstream_malformed"
+    UPGRADE_FAILED = "upgrade_failed"
+    CONNECT_TIMEOUT = "connect_timeout"
+    UPSTREAM_TIMEOUT = "upstream_timeout"
+    INTERNAL = "internal"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a reason means to the outside.
+
+    Attributes:
+        status: HTTP status code; `phrase` its reason phrase.
+        fault: whose doing it is.
+        error: the error type of RFC 9209 2.3 for the Proxy-Status field, None where none fits.
+        text: one sentence for the person in front of it.
+        close: the connection cannot be used further.
+    """
+
+    status: int
+    phrase: str
+    fault: Fault
+    error: str | None
+    text: str
+    close: bool = False
+
+
+_D, _U, _I = Fault.DOWNSTREAM, Fault.UPSTREAM, Fault.INTERNAL
+
+# A refused message leaves it open where the next one begins, so its connection ends (RFC 9112 9.6).
+ANSWERS: dict[Reason, Answer] = {
+    Reason.BAD_REQUEST: Answer(
+        400, "Bad Request", _D, "http_request_error", "The request is malformed.", True
+    ),
+    Reason.BAD_HOSTNAME: Answer(
+        400, "Bad Request", _D, "http_request_error", "The request names no valid host.", True
+    ),
+    Reason.TARGET_TOO_LONG: Answer(
+        414, "URI Too Long", _D, "http_request_error", "The address is too long.", True
+    ),
+    Reason.HEAD_TOO_LARGE: Answer(
+        431,
+        "Request Header Fields Too Large",
+        _D,
+        "http_request_error",
+        "The request's header fields are too large.",
+        True,
+    ),
+    Reason.EXPECTATION_FAILED: Answer(
+        417,
+        "Expectation Failed",
+        _D,
+        "http_request_error",
+        "The request expects something other than 100-continue.",
+        True,
+    ),
+    Reason.VERSION_NOT_SUPPORTED: Answer(
+        505,
+        "HTTP Version Not Supported",
+        _D,
+        "http_request_error",
+        "Only HTTP/1.1 and HTTP/1.0 are understood here.",
+        True,
+    ),
+    # A CONNECT body or tunnel would follow: the connection ends with the refusal.
+    Reason.METHOD_NOT_ALLOWED: Answer(
+        405,
+        "Method Not Allowed",
+        _D,
+        "http_request_denied",
+        "CONNECT and TRACE are not allowed here.",
+        True,
+    ),
+    Reason.REQUEST_TIMEOUT: Answer(
+        408,
+        "Request Timeout",
+        _D,
+        "http_request_error",
+        "The request did not arrive in time.",
+        True,
+    ),
+    Reason.UNKNOWN_HOST: Answer(
+        404, "Not Found", _D, "destination_not_found", "No app is served under this hostname."
+    ),
+    Reason.RESERVED_PATH: Answer(
+        404, "Not Found", _D, "http_request_denied", "This path is reserved by the gateway."
+    ),
+    Reason.NOT_READY: Answer(
+        503,
+        "Service Unavailable",
+        _I,
+        "proxy_internal_response",
+        "The gateway is starting and does not know its hosts yet.",
+    ),
+    Reason.NO_UPSTREAM: Answer(
+        503,
+        "Service Unavailable",
+        _U,
+        "destination_unavailable",
+        "No healthy host serves this app now.",
+    ),
+    Reason.OVERLOADED: Answer(
+        503,
+        "Service Unavailable",
+        _I,
+        "connection_limit_reached",
+        "The gateway has no room for this request now.",
+    ),
+    Reason.UPSTREAM_REFUSED: Answer(
+        502, "Bad Gateway", _U, "connection_refused", "The app's host cannot be reached."
+    ),
+    Reason.UPSTREAM_UNPROVEN: Answer(
+        502,
+        "Bad Gateway",
+        _U,
+        "destination_ip_prohibited",
+        "The app's host did not prove its identity.",
+    ),
+    Reason.UPSTREAM_RESET: Answer(
+        502,
+        "Bad Gateway",
+        _U,
+        "connection_terminated",
+        "The app's host closed the connection without an answer.",
+    ),
+    Reason.UPSTREAM_MALFORMED: Answer(
+        502, "Bad Gateway", _U, "http_protocol_error", "The app's answer is malformed."
+    ),
+    Reason.UPGRADE_FAILED: Answer(
+        502, "Bad Gateway", _U, "http_upgrade_failed", "The app's upgrade answer is not valid."
+    ),
+    Reason.CONNECT_TIMEOUT: Answer(
+        504,
+        "Gateway Timeout",
+        _U,
+        "connection_timeout",
+        "The app's host did not take the connection in time.",
+    ),
+    Reason.UPSTREAM_TIMEOUT: Answer(
+        504, "Gateway Timeout", _U, "http_response_timeout", "The app did not answer in time."
+    ),
+    Reason.INTERNAL: Answer(
+        500, "Internal Server Error", _I, "proxy_internal_error", "The gateway failed.", True
+    ),
+}
+
+REFUSED_MESSAGE: dict[int, Reason] = {
+    400: Reason.BAD_REQUEST,
+    414: Reason.TARGET_TOO_LONG,
+    417: Reason.EXPECTATION_FAILED,
+    431: Reason.HEAD_TOO_LARGE,
+    505: Reason.VERSION_NOT_SUPPORTED,
+}
+"""Status of `smartgw_hosts.http1.MessageRefused` -> reason."""
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{status} {phrase}</title><style>
+body{{font:16px/1.5 system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 1.5rem;\
+color:#1c1e21;background:#fff}}
+h1{{font-size:1.4rem}}code,small{{color:#5a6068}}
+@media(prefers-color-scheme:dark){{body{{color:#e6e8eb;background:#16181c}}\
+code,small{{color:#9aa1aa}}}}
+</style></head><body><h1>{text}</h1><p>{detail}<code>{status} {reason}</code></p>
+<p><small>Request id: {request_id}</small></p></body></html>
+"""
+
+
+def wants_html(accept: bytes | None) -> bool:
+    """Say whether a client with this Accept field would rather read a page than JSON.
+
+    Browsers list text/html by name; API clients send nothing, */* or JSON.
+    """
+    if accept is None:
+        return False
+    accept = accept.lower()
+    page = accept.find(b"text/html")
+    data = accept.find(b"json")
+    return page >= 0 and (data < 0 or page < data)
+
+
+def body(reason: Reason, request_id: str, detail: str, as_html: bool) -> tuple[str, bytes]:
+    """Return media type and body of the answer; `detail` says what exactly was wrong, or is empty.
+
+    The JSON form is `{"error": {"status", "reason", "message", "detail"?, "request_id"}}`.
+    """
+    answer = ANSWERS[reason]
+    if as_html:
+        page = _PAGE.format(
+            status=answer.status,
+            phrase=answer.phrase,
+            reason=reason.value,
+            text=html.escape(answer.text),
+            detail=html.escape(detail) + "<br>" if detail else "",
+            request_id=html.escape(request_id),
+        )
+        return "text/html; charset=utf-8", page.encode()
+    error: dict[str, object] = {
+        "status": answer.status,
+        "reason": reason.value,
+        "message": answer.text,
+    }
+    if detail:
+        error["detail"] = detail
+    error["request_id"] = request_id
+    return "application/json", json.dumps({"error": error}).encode() + b"\n"
+
+
+def proxy_status(reason: Reason, detail: str) -> bytes:
+    """Return the value of the Proxy-Status field (RFC 9209)."""
+    error = ANSWERS[reason].error
+    value = b"smartgw" if error is None else b"smartgw; error=" + error.encode()
+    if detail:
+        # A string of RFC 9651 3.3.3: printable ASCII with backslash and quote escaped.
+        text = "".join(c if " " <= c <= "~" else "?" for c in detail)
+        value += b'; details="' + text.replace("\\", "\\\\").replace('"', '\\"').encode() + b'"'
+    return value

@@ -1,0 +1,45 @@
+"""What the data path counts: plain integers, read when somebody asks (contract 11.3)."""
+
+from smartgw.errors import Reason
+from smartgw.metrics import Histogram
+
+
+class Counters:
+    """Attributes: requests is indexed by the status's first digit, 0 for no answer at all."""
+
+    __slots__ = (
+        "attempts_failed",
+        "connections",
+        "connections_refused",
+        "connections_total",
+        "downstream_aborts",
+        "duration",
+        "in_flight",
+        "own_errors",
+        "received",
+        "requests",
+        "sent",
+        "tunnels",
+        "upgrades",
+        "upstream_connections",
+        "upstream_connections_total",
+        "upstream_failures",
+    )
+
+    def __init__(self) -> None:
+        self.requests = [0] * 6
+        self.duration = Histogram()
+        self.own_errors = dict.fromkeys(Reason, 0)
+        self.in_flight = 0
+        self.received = 0
+        self.sent = 0
+        self.attempts_failed = 0
+        self.downstream_aborts = 0
+        self.connections = 0
+        self.connections_total = 0
+        self.connections_refused = 0
+        self.upgrades = 0
+        self.tunnels = 0
+        self.upstream_connections = 0
+        self.upstream_connections_total = 0
+        self.upstream_failures = 0

@@ -1,0 +1,510 @@
+"""One HTTP/1.1 connection from a client: heads and bodies in, answers out, in order.
+
+Owns the life of the connection: pipelining, keep-alive, its deadlines (contract 3.11) and how it
+ends so that a client that is still sending can read its answer. What happens to a request is
+path.py's.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from smartgw.errors import ANSWERS, REFUSED_MESSAGE, Reason
+from smartgw.proxy.exchange import Exchange, Upstream
+from smartgw.proxy.tunnel import Tunnel
+from smartgw_hosts.chunked import ChunkedBody, chunk, last_chunk
+from smartgw_hosts.http1 import (
+    CHUNKED,
+    MessageRefused,
+    RequestHead,
+    ResponseHead,
+    check_partial,
+    parse_request,
+)
+
+if TYPE_CHECKING:
+    from smartgw.proxy.listener import Listening
+    from smartgw.proxy.upstream import UpstreamConnection
+
+# Pipelined bytes that are held while an exchange is on; more stays in the socket.
+_MAX_PIPELINED = 65_536
+_JOIN_LIMIT = 16_384
+# A refused client is read from for at most this many linger times, however busily it sends.
+_LINGER_ROUNDS = 6
+
+
+class Http1Downstream(asyncio.Protocol):
+    """See `smartgw.proxy.exchange.Downstream` for the methods that an exchange calls."""
+
+    __slots__ = (
+        "_authority",
+        "_body",
+        "_body_left",
+        "_buffer",
+        "_chunked_out",
+        "_closing",
+        "_exchange",
+        "_forwarding",
+        "_linger_end",
+        "_listening",
+        "_paused",
+        "_processing",
+        "_trusted",
+        "deadline",
+        "peer",
+        "scheme",
+        "transport",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(self, listening: "Listening", scheme: bytes) -> None:
+        self._listening = listening
+        self.scheme = scheme
+        self.peer = ""
+        self.deadline = 0.0
+        self._exchange: Exchange | None = None
+        self._buffer = b""
+        self._body: ChunkedBody | None = None
+        self._body_left = 0
+        self._chunked_out = False
+        self._closing = False
+        self._linger_end = 0.0
+        self._paused = False
+        self._processing = False
+        self._authority = b""
+        self._forwarding = b""
+        self._trusted = False
+
+    # ---- asyncio.Protocol ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        listening = self._listening
+        peername = transport.get_extra_info("peername")
+        self.peer = peername[0] if isinstance(peername, tuple) else "unix"
+        if self.peer.startswith("::ffff:"):
+            self.peer = self.peer.removeprefix("::ffff:")
+        self.deadline = listening.loop.time() + listening.deadlines.head
+        if not listening.admit(self):
+            self._closing = True
+            self.transport.abort()
+            return
+        self._trusted = listening.forwarding.trusts(self.peer)
+
+    def data_received(self, data: bytes) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            if self._closing:
+                self._discard()
+                return
+            if self._buffer:
+                data = self._buffer + data
+                self._buffer = b""
+            else:
+                # The first byte of a head: from here the head deadline runs.
+                self.deadline = self._listening.loop.time() + self._listening.deadlines.head
+            self._heads(data)
+        elif not exchange.request_done:
+            self._body_bytes(exchange, data, 0)
+        else:
+            self._buffer += data
+            if len(self._buffer) > _MAX_PIPELINED:
+                self._pause()
+
+    def eof_received(self) -> bool | None:
+        exchange = self._exchange
+        if exchange is not None and not exchange.over:
+            if not exchange.request_done:
+                # The answer may still reach a client that has only closed its sending side.
+                self._listening.path.body_refused(
+                    exchange, Reason.BAD_REQUEST, "the connection ended within the body"
+                )
+                return self._closing and not self.transport.is_closing()
+            self._gone(exchange)
+        elif self._buffer and not self._closing:
+            self._refuse(Reason.BAD_REQUEST, "the connection ended within the head")
+            return True
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        exchange = self._exchange
+        if exchange is not None and not exchange.over:
+            self._gone(exchange)
+        self._listening.dismiss(self)
+
+    def pause_writing(self) -> None:
+        exchange = self._exchange
+        if exchange is not None and exchange.upstream is not None:
+            exchange.upstream.pause_reading()
+
+    def resume_writing(self) -> None:
+        exchange = self._exchange
+        if exchange is not None:
+            self._await_progress(exchange)
+            if exchange.upstream is not None:
+                exchange.upstream.resume_reading()
+
+    # ---- reading requests ----
+
+    def _heads(self, data: bytes) -> None:
+        """Take requests from data until one has to wait for its answer."""
+        if self._processing:
+            self._buffer = data
+            return
+        self._processing = True
+        try:
+            while data:
+                rest = self._next_request(data)
+                if rest is None:
+                    return
+                data = rest
+                if self._exchange is not None or self._closing:
+                    self._buffer = data
+                    return
+                # An exchange that ended at once may have left bytes of its body's successor.
+                data, self._buffer = self._buffer or data, b""
+        finally:
+            self._processing = False
+
+    def _next_request(self, data: bytes) -> bytes | None:
+        """Begin the exchange of the first request in data; return the rest, None: wait for more."""
+        listening = self._listening
+        start = 2 if data[:2] == b"\r\n" else 0  # RFC 9112 2.2: one empty line is forgiven
+        end = data.find(b"\r\n\r\n", start)
+        try:
+            if end < 0 or end - start > listening.bounds.head:
+                check_partial(data[start:], listening.bounds)
+                self._buffer = data
+                return None
+            request = parse_request(data[start:end], listening.path.request_names, listening.bounds)
+        except MessageRefused as refused:
+            self._refuse(REFUSED_MESSAGE[refused.status], refused.reason)
+            return None
+        now = listening.loop.time()
+        exchange = Exchange(self, request, now)
+        self._exchange = exchange
+        self._chunked_out = False
+        self.deadline = now + listening.deadlines.response_head
+        end += 4
+        length = request.length
+        if length == 0:
+            exchange.request_done = True
+            rest = data[end:]
+        else:
+            if length == CHUNKED:
+                self._body = ChunkedBody(listening.bounds)
+            self._body_left = length
+            rest = self._first_body(exchange, data, end)
+            if exchange.over:
+                return rest
+        listening.path.accept(exchange)
+        return rest
+
+    def _first_body(self, exchange: Exchange, data: bytes, start: int) -> bytes:
+        """Put what has come of the body into the exchange; return what follows the body."""
+        payload, rest = b"", b""
+        if self._body is not None:
+            try:
+                payload, end = self._body.feed(data, start)
+            except MessageRefused as refused:
+                exchange.request.keep_alive = False
+                self._listening.path.counters.in_flight += 1
+                self._listening.path.identify(exchange)
+                self._listening.path.refuse(
+                    exchange, REFUSED_MESSAGE[refused.status], refused.reason
+                )
+                return b""
+            if self._body.done:
+                rest = data[end:]
+                self._listening.path.body_end(exchange, self._body.trailers)
+        else:
+            payload = data[start : start + self._body_left]
+            rest = data[start + self._body_left :]
+            self._body_left -= len(payload)
+            exchange.request_done = not self._body_left
+        if payload:
+            exchange.received = len(payload)
+            exchange.pending.append(payload)
+            exchange.pending_size = len(payload)
+        if not exchange.request_done:
+            self._await_body(exchange)
+        else:
+            self._body = None
+        return rest
+
+    def _body_bytes(self, exchange: Exchange, data: bytes, start: int) -> None:
+        path = self._listening.path
+        body = self._body
+        if body is not None:
+            try:
+                payload, end = body.feed(data, start)
+            except MessageRefused as refused:
+                exchange.request.keep_alive = False
+                path.body_refused(exchange, REFUSED_MESSAGE[refused.status], refused.reason)
+                return
+            done, trailers = body.done, body.trailers
+        else:
+            payload = data[: self._body_left] if len(data) > self._body_left else data
+            self._body_left -= len(payload)
+            end, done, trailers = len(payload), not self._body_left, []
+        if payload:
+            path.body(exchange, payload)
+        if done:
+            self._body = None
+            if end < len(data):
+                self._buffer = data[end:]
+            path.body_end(exchange, trailers)
+            self._await_answer(exchange)
+        else:
+            self._await_body(exchange)
+
+    def _refuse(self, reason: Reason, detail: str) -> None:
+        """Answer a message that is no request; nothing more can be read from this connection."""
+        request = RequestHead()
+        request.method, request.target, request.authority = b"", b"", b""
+        request.lines, request.marked, request.noted = [], [], {}
+        request.length, request.minor, request.upgrade = 0, 1, ()
+        request.keep_alive = request.expect = False
+        path = self._listening.path
+        exchange = Exchange(self, request, self._listening.loop.time())
+        self._exchange = exchange
+        path.counters.in_flight += 1
+        path.name(exchange)
+        path.refuse(exchange, reason, detail)
+
+    # ---- deadlines ----
+
+    def _await_body(self, exchange: Exchange) -> None:
+        if exchange.status:
+            return
+        deadlines = self._listening.deadlines
+        self.deadline = self._listening.loop.time() + min(
+            deadlines.request_body, deadlines.response_head
+        )
+
+    def _await_answer(self, exchange: Exchange) -> None:
+        if not exchange.status:
+            self.deadline = self._listening.loop.time() + self._listening.deadlines.response_head
+
+    def _await_progress(self, exchange: Exchange) -> None:
+        if exchange.status:
+            self.deadline = self._listening.loop.time() + self._listening.deadlines.response_body
+
+    def expire(self, now: float) -> None:
+        """Something took too long; which deadline it was follows from what was awaited."""
+        deadlines = self._listening.deadlines
+        self.deadline = now + deadlines.linger
+        exchange = self._exchange
+        if exchange is not None and not exchange.over:
+            waits_for_client = not exchange.request_done and not self._paused
+            if (
+                not exchange.status
+                and waits_for_client
+                and deadlines.request_body <= deadlines.response_head
+            ):
+                exchange.request.keep_alive = False
+                self._listening.path.body_refused(
+                    exchange, Reason.REQUEST_TIMEOUT, "the body made no progress"
+                )
+            else:
+                exchange.request.keep_alive = False
+                self._listening.path.timed_out(exchange)
+        elif self._closing or not self._buffer:
+            self.transport.abort()
+        else:
+            self._refuse(Reason.REQUEST_TIMEOUT, "the head did not arrive in time")
+
+    # ---- what an exchange calls ----
+
+    def forwarding(self, request: RequestHead) -> tuple[str, bytes]:
+        forwarding = self._listening.forwarding
+        authority = request.authority
+        if self._trusted:
+            return (
+                forwarding.client(self.peer, request.noted),
+                forwarding.trusted_lines(self.peer, self.scheme, authority, request.noted),
+            )
+        if authority != self._authority:
+            self._authority = authority
+            self._forwarding = forwarding.lines(self.peer, self.scheme, authority)
+        return self.peer, self._forwarding
+
+    def interim(self, head: ResponseHead) -> None:
+        self.transport.write(
+            b"\r\n".join([b"HTTP/1.1 %d%b" % (head.status, head.phrase), *head.lines, b"\r\n"])
+        )
+
+    def respond(
+        self,
+        exchange: Exchange,
+        status: int,
+        phrase: bytes,
+        lines: list[bytes],
+        length: int,
+        payload: bytes,
+        done: bool,
+    ) -> None:
+        request = exchange.request
+        if not exchange.request_done or self._closing:
+            request.keep_alive = False
+        if length < 0:
+            if request.minor:
+                self._chunked_out = True
+                lines.append(b"Transfer-Encoding: chunked")
+                if payload:
+                    payload = chunk(payload)
+            else:
+                # HTTP/1.0 knows no chunks: the body ends with the connection.
+                request.keep_alive = False
+        if not request.keep_alive:
+            lines.append(b"Connection: close")
+        elif not request.minor:
+            lines.append(b"Connection: keep-alive")
+        head = b"HTTP/1.1 %d%b\r\n%b\r\n\r\n" % (status, phrase, b"\r\n".join(lines))
+        if len(payload) <= _JOIN_LIMIT:
+            self.transport.write(head + payload)
+        else:
+            self.transport.write(head)
+            self.transport.write(payload)
+        if done:
+            self._end(exchange)
+        else:
+            self.deadline = self._listening.loop.time() + self._listening.deadlines.response_body
+
+    def write(self, payload: bytes) -> None:
+        self.deadline = self._listening.loop.time() + self._listening.deadlines.response_body
+        if not self._chunked_out:
+            self.transport.write(payload)
+        elif len(payload) <= _JOIN_LIMIT:
+            self.transport.write(chunk(payload))
+        else:
+            self.transport.writelines((b"%x\r\n" % len(payload), payload, b"\r\n"))
+
+    def finish(self, exchange: Exchange, trailers: list[bytes]) -> None:
+        if self._chunked_out:
+            self.transport.write(last_chunk(trailers))
+        self._end(exchange)
+
+    def break_off(self) -> None:
+        # A reset also tells a client whose answer had no length that it is not whole.
+        self._closing = True
+        self._exchange = None
+        self.transport.abort()
+
+    def tunnel(self, exchange: Exchange, head: ResponseHead, upstream: Upstream) -> None:
+        listening = self._listening
+        connection = cast("UpstreamConnection", upstream)
+        lines = [
+            b"HTTP/1.1 101" + head.phrase,
+            *head.lines,
+            b"Connection: Upgrade",
+            b"Upgrade: " + (exchange.upgrade or b""),
+            b"\r\n",
+        ]
+        counters = listening.path.counters
+        counters.tunnels += 1
+        tunnel = Tunnel(
+            listening.loop,
+            listening.watch,
+            listening.deadlines.websocket,
+            (lambda: listening.dismiss(self), connection.dismissed),
+            self._count_tunnel_end,
+        )
+        listening.watch.discard(self)
+        self.transport.write(b"\r\n".join(lines))
+        up, leftover = connection.take_over(tunnel.up)
+        self.transport.set_protocol(tunnel.down)
+        tunnel.join(self.transport, up)
+        early, self._buffer = self._buffer, b""
+        self._exchange = None
+        self._closing = True
+        if leftover:
+            tunnel.up.data_received(leftover)
+        if early:
+            tunnel.down.data_received(early)
+        if self._paused:
+            self._paused = False
+            self.transport.resume_reading()
+
+    def pause_body(self) -> None:
+        exchange = self._exchange
+        if exchange is not None and not exchange.request_done:
+            self._pause()
+
+    def resume_body(self) -> None:
+        if self._paused and not (self._exchange is not None and self._exchange.request_done):
+            self._resume()
+            if self._exchange is not None:
+                self._await_body(self._exchange)
+
+    # ---- the end of an exchange, and of the connection ----
+
+    def _end(self, exchange: Exchange) -> None:
+        """The answer has been handed to the transport: go on with the next request, or close."""
+        self._exchange = None
+        self._body = None
+        listening = self._listening
+        if exchange.upgrade is not None and self._buffer:
+            # What followed a refused upgrade was meant for a tunnel that there is not.
+            exchange.request.keep_alive = False
+        if exchange.request.keep_alive:
+            self.deadline = listening.loop.time() + listening.deadlines.keepalive
+            if self._paused:
+                self._resume()
+            if self._buffer and not self._processing:
+                data, self._buffer = self._buffer, b""
+                self._heads(data)
+            return
+        self._closing = True
+        self._buffer = b""
+        now = listening.loop.time()
+        self.deadline = now + listening.deadlines.response_body
+        if exchange.request_done and exchange.reason not in _UNREAD:
+            self.transport.close()
+            return
+        # The client may still be sending: closed now, a reset could overtake the answer.
+        self.deadline = now + listening.deadlines.linger
+        self._linger_end = now + _LINGER_ROUNDS * listening.deadlines.linger
+        if self._paused:
+            self._resume()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    def _discard(self) -> None:
+        """Read and forget what a client sends whose answer is on its way."""
+        now = self._listening.loop.time()
+        self.deadline = min(now + self._listening.deadlines.linger, self._linger_end)
+
+    def _gone(self, exchange: Exchange) -> None:
+        self._closing = True
+        self._exchange = None
+        self._listening.path.downstream_lost(exchange)
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+    def retire(self) -> None:
+        """Take no further request: end now if idle, else with the answer that is on its way."""
+        if self._exchange is None and not self._buffer:
+            self._closing = True
+            self.transport.close()
+        elif self._exchange is not None:
+            self._exchange.request.keep_alive = False
+
+    def _pause(self) -> None:
+        if not self._paused and not self.transport.is_closing():
+            self._paused = True
+            self.transport.pause_reading()
+
+    def _resume(self) -> None:
+        self._paused = False
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _count_tunnel_end(self) -> None:
+        self._listening.path.counters.tunnels -= 1
+
+
+_UNREAD = frozenset(reason for reason, answer in ANSWERS.items() if answer.close)
+"""Reasons after which bytes of the client may still be on their way."""

@@ -1,0 +1,150 @@
+"""One request and its answer on their way through the gateway; knows no HTTP version.
+
+Owns the state that the steps of path.py share, and the two faces that an exchange sees: the
+downstream that brought it and the upstream that carries it. Decides nothing.
+"""
+
+from enum import IntEnum
+from typing import Protocol
+
+from smartgw.errors import Reason
+from smartgw.routing.table import HostEntry, Route
+from smartgw_hosts.http1 import RequestHead, ResponseHead
+
+
+class Sent(IntEnum):
+    """How much of the request has left for a host (contract 5.5)."""
+
+    NONE = 0
+    PARTIAL = 1
+    FULL = 2
+
+
+class Downstream(Protocol):
+    """The side that calls us. Each of its connections or streams has one exchange at a time."""
+
+    deadline: float
+    peer: str
+    scheme: bytes
+
+    def forwarding(self, request: RequestHead) -> tuple[str, bytes]:
+        """Return the client's address and the lines that tell it to the host."""
+
+    def interim(self, head: ResponseHead) -> None:
+        """Send a 1xx answer."""
+
+    def respond(
+        self,
+        exchange: "Exchange",
+        status: int,
+        phrase: bytes,
+        lines: list[bytes],
+        length: int,
+        payload: bytes,
+        done: bool,
+    ) -> None:
+        """Send the answer's head with the first bytes of its body; `done`: and that is all."""
+
+    def write(self, payload: bytes) -> None:
+        """Send more of the answer's body."""
+
+    def finish(self, exchange: "Exchange", trailers: list[bytes]) -> None:
+        """End the answer's body."""
+
+    def break_off(self) -> None:
+        """End the connection or stream so that the client sees that the answer is not whole."""
+
+    def tunnel(self, exchange: "Exchange", head: ResponseHead, upstream: "Upstream") -> None:
+        """Send a 101 answer and relay bytes from now on."""
+
+    def pause_body(self) -> None:
+        """Take no more of the request's body from the client for now."""
+
+    def resume_body(self) -> None:
+        """Take the request's body again."""
+
+
+class Upstream(Protocol):
+    """A proven connection to a host, or a stream of one, that carries an exchange."""
+
+    def send_body(self, payload: bytes) -> None:
+        """Send more of the request's body."""
+
+    def send_end(self, trailers: list[bytes]) -> None:
+        """End the request's body."""
+
+    def pause_reading(self) -> None:
+        """Take no more of the answer for now."""
+
+    def resume_reading(self) -> None:
+        """Take the answer again."""
+
+    def abandon(self) -> None:
+        """Give up the exchange: the host must not take what it got for a whole request."""
+
+
+class Exchange:
+    """A request from its head to its last log line.
+
+    Attributes:
+        started: monotonic seconds, when the head was complete.
+        request_done: the whole request has come in.
+        pending: body bytes that wait for an upstream connection; bounded by path.PENDING_LIMIT.
+        tried: hosts that failed before anything was sent, None before the first did.
+        failure: the first failure, which is what is answered when nobody is left.
+        status: what was answered, 0 before.
+        over: answered and settled; whatever still comes for it is ignored.
+    """
+
+    __slots__ = (
+        "client",
+        "downstream",
+        "failure",
+        "failure_detail",
+        "forwarding",
+        "host",
+        "hostname",
+        "over",
+        "pending",
+        "pending_size",
+        "reason",
+        "received",
+        "request",
+        "request_done",
+        "request_id",
+        "route",
+        "sent",
+        "sent_bytes",
+        "started",
+        "status",
+        "trailers",
+        "tried",
+        "upgrade",
+        "upstream",
+    )
+
+    def __init__(self, downstream: Downstream, request: RequestHead, started: float) -> None:
+        self.downstream = downstream
+        self.request = request
+        self.started = started
+        self.client = downstream.peer
+        self.forwarding = b""
+        self.hostname = b""
+        self.request_id = b""
+        self.route: Route | None = None
+        self.host: HostEntry | None = None
+        self.upstream: Upstream | None = None
+        self.upgrade: bytes | None = None
+        self.pending: list[bytes] = []
+        self.pending_size = 0
+        self.trailers: list[bytes] = []
+        self.tried: set[HostEntry] | None = None
+        self.failure: Reason | None = None
+        self.failure_detail = ""
+        self.reason: Reason | None = None
+        self.sent = Sent.NONE
+        self.status = 0
+        self.received = 0
+        self.sent_bytes = 0
+        self.request_done = False
+        self.over = False

@@ -1,0 +1,228 @@
+"""Which fields pass, which go, which are ours, in both directions (contract 3.5).
+
+Owns the removals and additions of a proxy. Syntax is `smartgw_hosts.http1`'s; what this file
+decides is a kind for each name and the lines that are added. Pure: built once from settings.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address
+
+from smartgw_hosts.http1 import CHUNKED, DROP, MARK, NOTED, PASS, FieldNames, RequestHead
+
+REQUEST_ID, FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED, TE = range(NOTED, NOTED + 6)
+"""Kinds of request fields that are read and replaced."""
+
+# RFC 9110 7.6.1: for one connection only. Upgrade and Connection are the parser's own kinds.
+_HOP_BY_HOP = frozenset(
+    (
+        b"keep-alive",
+        b"proxy-connection",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-authentication-info",
+        b"http2-settings",
+    )
+)
+_READ = {
+    b"x-request-id": REQUEST_ID,
+    b"x-forwarded-for": FORWARDED_FOR,
+    b"x-forwarded-proto": FORWARDED_PROTO,
+    b"x-forwarded-host": FORWARDED_HOST,
+    b"forwarded": FORWARDED,
+    b"te": TE,
+}
+_RESERVED = (b"x-smartgw-", b"x-failover-cluster")
+# What an app may not say in the gateway's name: limits (6.2) and CORS (3.9) are the gateway's.
+_OURS_IN_RESPONSES = (*_RESERVED, b"x-ratelimit-", b"ratelimit", b"access-control-")
+
+_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}\Z")
+_UNQUOTED = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+
+
+def request_names(removed: Iterable[str]) -> FieldNames:
+    """Return the names of request fields; `removed` are dropped besides those that always are."""
+    dropped = _HOP_BY_HOP | {name.lower().encode() for name in removed}
+
+    def classify(name: bytes) -> int:
+        if name in dropped or name.startswith(_RESERVED):
+            return DROP
+        if name == b"user-agent":
+            return MARK
+        return _READ.get(name, PASS)
+
+    return FieldNames(classify)
+
+
+def response_names() -> FieldNames:
+    """Return the names of response fields; Set-Cookie is marked for `without_wide_domain`."""
+
+    def classify(name: bytes) -> int:
+        if name in _HOP_BY_HOP or name == b"te" or name.startswith(_OURS_IN_RESPONSES):
+            return DROP
+        if name == b"x-request-id":
+            return DROP
+        return MARK if name == b"set-cookie" else PASS
+
+    return FieldNames(classify)
+
+
+def passing_trailers(trailers: Sequence[bytes], names: FieldNames) -> list[bytes]:
+    """Return the trailer lines that may pass: never framing, routing, or fields of ours."""
+    return [line for line in trailers if names[line[: line.index(b":")]] == PASS]
+
+
+def request_id(sent: bytes | None, make: Callable[[], bytes]) -> bytes:
+    """Keep the id that was sent when it has the agreed form, else make one (contract 3.5)."""
+    return sent if sent is not None and _REQUEST_ID.match(sent) else make()
+
+
+def first_value(lines: Iterable[bytes], name: bytes) -> bytes | None:
+    """Return the value of the first line of this lower-case name; off the hot path."""
+    for line in lines:
+        found, _, value = line.partition(b":")
+        if found.lower() == name:
+            return value.strip(b" \t")
+    return None
+
+
+class Forwarding:
+    """Who the client is, and the lines that tell the host: X-Forwarded-*, Forwarded, Via."""
+
+    def __init__(self, gateway: str, trusted: Sequence[IPv4Network | IPv6Network]) -> None:
+        self._via = b"\r\nVia: 1.1 " + gateway.encode()
+        self._trusted = tuple(trusted)
+
+    def trusts(self, address: str) -> bool:
+        """Say whether a peer is a configured proxy, whose word on its client is taken."""
+        if not self._trusted:
+            return False
+        try:
+            ip = ip_address(address)
+        except ValueError:
+            return False
+        mapped = getattr(ip, "ipv4_mapped", None) or ip
+        return any(mapped in network for network in self._trusted)
+
+    def client(self, peer: str, noted: dict[int, bytes]) -> str:
+        """Return the client's address as a trusted peer tells it: the last one not trusted."""
+        hops = noted.get(FORWARDED_FOR, b"").decode("latin-1").split(",")
+        client = peer
+        for hop in reversed(hops):
+            hop = hop.strip()
+            try:
+                ip_address(hop)
+            except ValueError:
+                break
+            client = hop
+            if not self.trusts(hop):
+                break
+        return client
+
+    def lines(self, peer: str, scheme: bytes, authority: bytes) -> bytes:
+        """Return the lines for a peer that is the client itself, joined by CRLF."""
+        return self._lines(peer.encode(), peer, scheme, authority, b"")
+
+    def trusted_lines(
+        self, peer: str, scheme: bytes, authority: bytes, noted: dict[int, bytes]
+    ) -> bytes:
+        """Return the lines for a trusted peer: its word, with the peer itself appended."""
+        told = noted.get(FORWARDED_FOR)
+        chain = peer.encode() if told is None else told + b", " + peer.encode()
+        told_scheme = noted.get(FORWARDED_PROTO, b"").lower()
+        if told_scheme in (b"http", b"https"):
+            scheme = told_scheme
+        elements = noted.get(FORWARDED, b"")
+        authority = noted.get(FORWARDED_HOST) or authority
+        return self._lines(chain, peer, scheme, authority, elements + b", " if elements else b"")
+
+    def _lines(
+        self, chain: bytes, peer: str, scheme: bytes, authority: bytes, elements: bytes
+    ) -> bytes:
+        node = b'"[%b]"' % peer.encode() if ":" in peer else peer.encode()
+        host = authority if _UNQUOTED.match(authority) else b'"%b"' % authority
+        return (
+            b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\nX-Forwarded-Host: %b\r\n"
+            b"Forwarded: %bfor=%b;host=%b;proto=%b%b"
+        ) % (chain, scheme, authority, elements, node, host, scheme, self._via)
+
+
+def upstream_head(
+    request: RequestHead, forwarding: bytes, request_id: bytes, upgrade: bytes | None
+) -> bytes:
+    """Return the request head that a host gets, with its empty line."""
+    lines = [b"%b %b HTTP/1.1" % (request.method, request.target), *request.lines, forwarding]
+    if request.length == CHUNKED:
+        lines.append(b"Transfer-Encoding: chunked")
+    if request.expect:
+        lines.append(b"Expect: 100-continue")
+    if upgrade is not None:
+        lines.append(b"Connection: Upgrade\r\nUpgrade: " + upgrade)
+    elif wants_trailers(request):
+        lines.append(b"TE: trailers\r\nConnection: TE")
+    lines.append(b"X-Request-Id: %b\r\n\r\n" % request_id)
+    return b"\r\n".join(lines)
+
+
+def wants_trailers(request: RequestHead) -> bool:
+    """Say whether the client can take trailers (RFC 9110 6.5.1)."""
+    te = request.noted.get(TE)
+    return te is not None and any(part.strip() == b"trailers" for part in te.lower().split(b","))
+
+
+def upgrade_to_try(request: RequestHead, allowed: frozenset[bytes]) -> bytes | None:
+    """Return the protocol to ask the host for, or None: then the request is an ordinary one.
+
+    Only GET without a body is upgraded, and a WebSocket only with a key, without which no answer
+    could be checked (RFC 6455 4.1). The others' Upgrade field has been removed already.
+    """
+    if not request.upgrade or request.method != b"GET" or request.length:
+        return None
+    for protocol in request.upgrade:
+        if protocol in allowed:
+            if protocol == b"websocket" and websocket_accept(request) is None:
+                return None
+            return protocol
+    return None
+
+
+def websocket_accept(request: RequestHead) -> bytes | None:
+    """Return what Sec-WebSocket-Accept has to say (RFC 6455 4.2.2), None without a valid key."""
+    keys = [
+        line.partition(b":")[2].strip(b" \t")
+        for line in request.lines
+        if line[:18].lower() == b"sec-websocket-key:"
+    ]
+    if len(keys) != 1:
+        return None
+    try:
+        if len(base64.b64decode(keys[0], validate=True)) != 16:
+            return None
+    except ValueError:
+        return None
+    return base64.b64encode(hashlib.sha1(keys[0] + _GUID, usedforsecurity=False).digest())
+
+
+def without_wide_domain(line: bytes, base_domains: Sequence[bytes]) -> bytes:
+    """Return a Set-Cookie line without a Domain that names a base domain or one above it.
+
+    Such a cookie would be sent to every tenant's app (contract 3.5).
+    """
+    if b"domain" not in line.lower():
+        return line
+    parts = line.split(b";")
+    kept = [part for part in parts[1:] if not _wide_domain(part, base_domains)]
+    return b";".join([parts[0], *kept])
+
+
+def _wide_domain(attribute: bytes, base_domains: Sequence[bytes]) -> bool:
+    name, _, value = attribute.partition(b"=")
+    if name.strip(b" \t").lower() != b"domain":
+        return False
+    domain = value.strip(b" \t").strip(b'"').lower().strip(b".")
+    return not domain or any(
+        base == domain or base.endswith(b"." + domain) for base in base_domains
+    )

@@ -1,0 +1,123 @@
+"""Where clients connect: listening sockets, and how many connections one address may hold.
+
+Owns the bounds on connections (contract 3.11) and the set of those that are open. What a
+connection says is downstream.py's.
+"""
+
+import asyncio
+import contextlib
+import socket
+from typing import TYPE_CHECKING
+
+from smartgw.proxy.deadlines import Deadlines
+from smartgw.proxy.downstream import Http1Downstream
+from smartgw.proxy.headers import Forwarding
+from smartgw.proxy.path import Path
+from smartgw_hosts.http1 import Bounds
+
+if TYPE_CHECKING:
+    from smartgw.config import Settings
+
+_BACKLOG = 4_096
+
+
+class Listening:
+    """What all downstream connections of this process share."""
+
+    def __init__(
+        self,
+        settings: "Settings",
+        path: Path,
+        loop: asyncio.AbstractEventLoop,
+        watch: Deadlines,
+        bounds: Bounds,
+    ) -> None:
+        self.path = path
+        self.loop = loop
+        self.watch = watch
+        self.bounds = bounds
+        self.deadlines = settings.deadlines
+        self.forwarding = Forwarding(settings.gateway, settings.proxy.trusted)
+        self._per_address = settings.limits.connections_per_address
+        self._in_all = settings.limits.connections
+        self._by_address: dict[str, int] = {}
+        self._open: set[Http1Downstream] = set()
+        self._servers: list[asyncio.Server] = []
+        self._emptied = asyncio.Event()
+
+    async def listen(self, sockets: list[socket.socket]) -> None:
+        """Accept clients on sockets that are bound already."""
+        for sock in sockets:
+            self._servers.append(
+                await self.loop.create_server(
+                    lambda: Http1Downstream(self, b"http"), sock=sock, backlog=_BACKLOG
+                )
+            )
+
+    def admit(self, downstream: Http1Downstream) -> bool:
+        """Count a new connection in, or say that it is one too many."""
+        counters = self.path.counters
+        counters.connections_total += 1
+        held = self._by_address.get(downstream.peer, 0)
+        trusted = self.forwarding.trusts(downstream.peer)
+        if len(self._open) >= self._in_all or (held >= self._per_address and not trusted):
+            counters.connections_refused += 1
+            return False
+        self._by_address[downstream.peer] = held + 1
+        self._open.add(downstream)
+        self.watch.add(downstream)
+        counters.connections += 1
+        return True
+
+    def dismiss(self, downstream: Http1Downstream) -> None:
+        """Count a connection out; no harm if it was not admitted."""
+        self.watch.discard(downstream)
+        if downstream not in self._open:
+            return
+        self._open.discard(downstream)
+        if not self._open:
+            self._emptied.set()
+        self.path.counters.connections -= 1
+        held = self._by_address[downstream.peer] - 1
+        if held:
+            self._by_address[downstream.peer] = held
+        else:
+            del self._by_address[downstream.peer]
+
+    async def close(self, grace: float) -> None:
+        """Accept nobody any more and give what is in flight `grace` seconds to end."""
+        for server in self._servers:
+            server.close()
+        for downstream in list(self._open):
+            downstream.retire()
+        if self._open:
+            self._emptied.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    await self._emptied.wait()
+        for downstream in list(self._open):
+            downstream.transport.abort()
+
+
+def bind(addresses: list[tuple[str, int]]) -> list[socket.socket]:
+    """Bind a listening socket for each (host, port).
+
+    Raises:
+        OSError: with the address in its text.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        for host, port in addresses:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind((host, port))
+            sock.setblocking(False)
+    except OSError as error:
+        for sock in sockets:
+            sock.close()
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
+    return sockets

@@ -1,0 +1,376 @@
+"""The path of a request, written once: identify, match, attempt, reply, settle.
+
+Owns the order of the steps, what may be tried again (contract 3.7) and which failure is which
+answer. Knows no HTTP version and does no I/O: a downstream calls in, an upstream is called.
+Preflight, limits, owner and failover will be further steps of `STEPS` and of `attempt`.
+"""
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from smartgw import errors
+from smartgw.errors import ANSWERS, Reason
+from smartgw.proxy import headers
+from smartgw.proxy.choice import choose
+from smartgw.proxy.counters import Counters
+from smartgw.proxy.exchange import Exchange, Sent
+from smartgw.routing.hostname import hostname_of
+from smartgw.routing.table import Route, Snapshot
+from smartgw.routing.wellknown import is_reserved
+from smartgw_hosts.http1 import ResponseHead
+
+if TYPE_CHECKING:
+    from smartgw.accesslog import AccessLog
+    from smartgw.config import Settings
+    from smartgw.proxy.pools import Pools
+    from smartgw.proxy.upstream import UpstreamConnection
+
+PENDING_LIMIT = 65_536
+"""Bytes of a request body that are held while it waits for a connection (contract 5.6)."""
+
+_MAX_HOSTNAMES = 4_096
+_SAFE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
+_SENT_WORDS = {Sent.NONE: b"none", Sent.PARTIAL: b"partial", Sent.FULL: b"full"}
+
+
+class Path:
+    """What the steps need, and the steps' entry points for downstreams and upstreams."""
+
+    def __init__(
+        self,
+        settings: "Settings",
+        pools: "Pools",
+        counters: Counters,
+        log: "AccessLog | None",
+        own_route: Route | None,
+    ) -> None:
+        self.snapshot = Snapshot()
+        self.pools = pools
+        self.counters = counters
+        self.deadlines = settings.deadlines
+        self.response_names = headers.response_names()
+        self.request_names = headers.request_names(settings.proxy.removed_fields)
+        self._own_route = own_route
+        self._log = log
+        self._base_domains = tuple(domain.encode() for domain in settings.base_domains)
+        self._upgrades = frozenset(name.lower().encode() for name in settings.proxy.upgrades)
+        self._hostnames: dict[bytes, bytes] = {}
+        self._id_prefix = b"%x-" % random.SystemRandom().getrandbits(64)
+        self._id_count = 0
+
+    # ---- steps: each looks at the exchange and returns why to stop, or None to go on ----
+
+    def identify(self, exchange: Exchange) -> Reason | None:
+        """Which hostname is asked, by whom, under which id."""
+        self.name(exchange)
+        request = exchange.request
+        hostname = self._hostnames.get(request.authority)
+        if hostname is None:
+            hostname = hostname_of(request.authority)
+            if hostname is None:
+                return Reason.BAD_HOSTNAME
+            if len(self._hostnames) >= _MAX_HOSTNAMES:
+                self._hostnames.clear()
+            self._hostnames[request.authority] = hostname
+        exchange.hostname = hostname
+        exchange.client, exchange.forwarding = exchange.downstream.forwarding(request)
+        if request.method in (b"CONNECT", b"TRACE"):
+            return Reason.METHOD_NOT_ALLOWED
+        return None
+
+    def name(self, exchange: Exchange) -> None:
+        """Give the exchange its request id: the client's if it has the form, else a new one."""
+        exchange.request_id = headers.request_id(
+            exchange.request.noted.get(headers.REQUEST_ID), self._make_id
+        )
+
+    def match(self, exchange: Exchange) -> Reason | None:
+        """Which route the hostname has in this Snapshot, which the exchange keeps (3.8)."""
+        snapshot = self.snapshot
+        if exchange.hostname in snapshot.own:
+            exchange.route = self._own_route
+            return None if self._own_route is not None else Reason.UNKNOWN_HOST
+        route = snapshot.lookup(exchange.hostname)
+        if route is None:
+            return Reason.UNKNOWN_HOST if snapshot.complete else Reason.NOT_READY
+        exchange.route = route
+        if is_reserved(exchange.request.target):
+            return Reason.RESERVED_PATH
+        if exchange.request.upgrade:
+            exchange.upgrade = headers.upgrade_to_try(exchange.request, self._upgrades)
+        return None
+
+    STEPS: tuple[Callable[["Path", Exchange], Reason | None], ...] = (identify, match)
+
+    # ---- downstream calls in ----
+
+    def accept(self, exchange: Exchange) -> None:
+        """Take a request whose head is complete; as much of its body as came is in `pending`."""
+        self.counters.in_flight += 1
+        for step in self.STEPS:
+            reason = step(self, exchange)
+            if reason is not None:
+                self.refuse(exchange, reason)
+                return
+        self.attempt(exchange)
+
+    def body(self, exchange: Exchange, payload: bytes) -> None:
+        """More of the request's body has come."""
+        exchange.received += len(payload)
+        if exchange.upstream is not None:
+            exchange.upstream.send_body(payload)
+            return
+        exchange.pending.append(payload)
+        exchange.pending_size += len(payload)
+        if exchange.pending_size > PENDING_LIMIT:
+            exchange.downstream.pause_body()
+
+    def body_end(self, exchange: Exchange, trailers: list[bytes]) -> None:
+        """The request's body is whole."""
+        exchange.request_done = True
+        if trailers:
+            trailers = headers.passing_trailers(trailers, self.request_names)
+        if exchange.upstream is not None:
+            exchange.sent = Sent.FULL
+            exchange.upstream.send_end(trailers)
+        else:
+            exchange.trailers = trailers
+
+    def downstream_lost(self, exchange: Exchange) -> None:
+        """The client has gone: the host's work is cancelled and not held against it (3.6)."""
+        self.counters.downstream_aborts += 1
+        self._drop_upstream(exchange)
+        self.settle(exchange)
+
+    def body_refused(self, exchange: Exchange, reason: Reason, detail: str) -> None:
+        """The request's body is malformed or did not come: the host must not see a whole one."""
+        self._drop_upstream(exchange)
+        if exchange.status:
+            exchange.reason = reason
+            exchange.downstream.break_off()
+            self.settle(exchange)
+        else:
+            self.refuse(exchange, reason, detail)
+
+    def timed_out(self, exchange: Exchange) -> None:
+        """The one deadline to the answer's head, or that between its parts, has passed."""
+        self._drop_upstream(exchange)
+        if exchange.status:
+            exchange.reason = Reason.UPSTREAM_TIMEOUT
+            exchange.downstream.break_off()
+            self.settle(exchange)
+        else:
+            self.refuse(exchange, Reason.UPSTREAM_TIMEOUT)
+
+    # ---- attempts ----
+
+    def attempt(self, exchange: Exchange) -> None:
+        """Choose a host and a connection to it; the exchange goes on when there is one."""
+        route = exchange.route
+        assert route is not None
+        links = [self.pools.link(host) for host in route.hosts]
+        if exchange.tried:
+            links = [link for link in links if link.host not in exchange.tried]
+        link = choose(links, random.random)
+        if link is None:
+            self.refuse(exchange, exchange.failure or Reason.NO_UPSTREAM, exchange.failure_detail)
+            return
+        exchange.host = link.host
+        link.outstanding += 1
+        connection = link.take(exchange)
+        if connection is not None:
+            self.carry(exchange, connection)
+
+    def carry(self, exchange: Exchange, connection: "UpstreamConnection") -> None:
+        """Give the request to a proven connection. From here on it is not tried elsewhere."""
+        exchange.upstream = connection
+        exchange.sent = Sent.FULL if exchange.request_done else Sent.PARTIAL
+        pending, exchange.pending = exchange.pending, []
+        connection.carry(exchange, pending)
+        if not exchange.request_done:
+            exchange.downstream.resume_body()
+
+    def attempt_failed(self, exchange: Exchange, reason: Reason, detail: str) -> None:
+        """No connection to the chosen host; nothing was sent, so the next host may have it."""
+        if exchange.over:
+            return
+        host = exchange.host
+        assert host is not None
+        self.pools.link(host).outstanding -= 1
+        exchange.host = None
+        if exchange.tried is None:
+            exchange.tried = set()
+            exchange.failure, exchange.failure_detail = reason, detail
+        exchange.tried.add(host)
+        self.counters.attempts_failed += 1
+        self.attempt(exchange)
+
+    # ---- upstream calls in ----
+
+    def interim(self, exchange: Exchange, head: ResponseHead) -> None:
+        """A 1xx answer; 100 goes only to a client that asked, and only once (3.5)."""
+        if head.status == 100:
+            if not exchange.request.expect:
+                return
+            exchange.request.expect = False
+        if exchange.request.minor:
+            exchange.downstream.interim(head)
+
+    def reply(self, exchange: Exchange, head: ResponseHead, payload: bytes, done: bool) -> None:
+        """The answer's head, with the first bytes of its body."""
+        exchange.status = head.status
+        exchange.sent_bytes = len(payload)
+        lines = head.lines
+        for place in head.marked:
+            lines[place] = headers.without_wide_domain(lines[place], self._base_domains)
+        lines.append(b"X-Request-Id: " + exchange.request_id)
+        exchange.downstream.respond(
+            exchange, head.status, head.phrase, lines, head.length, payload, done
+        )
+        if done:
+            self._replied(exchange)
+
+    def reply_body(self, exchange: Exchange, payload: bytes) -> None:
+        """More of the answer's body."""
+        exchange.sent_bytes += len(payload)
+        exchange.downstream.write(payload)
+
+    def reply_end(self, exchange: Exchange, trailers: list[bytes]) -> None:
+        """The answer is whole; its trailers go to clients that can take them (RFC 9110 6.5.1)."""
+        if trailers:
+            trailers = (
+                headers.passing_trailers(trailers, self.response_names)
+                if headers.wants_trailers(exchange.request)
+                else []
+            )
+        exchange.downstream.finish(exchange, trailers)
+        self._replied(exchange)
+
+    def switch(
+        self, exchange: Exchange, head: ResponseHead, connection: "UpstreamConnection"
+    ) -> None:
+        """A 101 answer: correct, or a 502 and no tunnel (3.6)."""
+        if exchange.upgrade is None or not _confirms(exchange, head):
+            self.upstream_failed(
+                exchange,
+                Reason.UPGRADE_FAILED if exchange.upgrade else Reason.UPSTREAM_MALFORMED,
+                "101 without a matching upgrade",
+            )
+            return
+        exchange.status = 101
+        head.lines.append(b"X-Request-Id: " + exchange.request_id)
+        self.counters.upgrades += 1
+        exchange.downstream.tunnel(exchange, head, connection)
+        self.settle(exchange)
+
+    def upstream_failed(self, exchange: Exchange, reason: Reason, detail: str) -> None:
+        """The answer is malformed or broke off; some of the request was sent, so no other host."""
+        self._drop_upstream(exchange)
+        if exchange.status:
+            exchange.reason = reason
+            exchange.downstream.break_off()
+            self.settle(exchange)
+        else:
+            self.refuse(exchange, reason, detail)
+
+    # ---- the end ----
+
+    def refuse(self, exchange: Exchange, reason: Reason, detail: str = "") -> None:
+        """Answer by ourselves (3.10)."""
+        answer = ANSWERS[reason]
+        request = exchange.request
+        exchange.reason = reason
+        exchange.status = answer.status
+        as_html = errors.wants_html(headers.first_value(request.lines, b"accept"))
+        media_type, body = errors.body(reason, exchange.request_id.decode(), detail, as_html)
+        lines = [
+            b"Content-Type: " + media_type.encode(),
+            b"Content-Length: %d" % len(body),
+            b"Cache-Control: no-store",
+            b"Proxy-Status: " + errors.proxy_status(reason, detail),
+            b"X-Request-Id: " + exchange.request_id,
+        ]
+        if answer.status == 503:
+            lines.append(b"Retry-After: 1")
+        elif answer.status == 405:
+            lines.append(b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+        elif answer.status in (502, 504) and request.method not in _SAFE:
+            lines.append(b"X-Smartgw-Request-Sent: " + _SENT_WORDS[exchange.sent])
+        if answer.close:
+            request.keep_alive = False
+        payload = b"" if request.method == b"HEAD" else body
+        exchange.sent_bytes = len(payload)
+        self._drop_upstream(exchange)
+        exchange.downstream.respond(
+            exchange, answer.status, b" " + answer.phrase.encode(), lines, len(body), payload, True
+        )
+        self.settle(exchange)
+
+    def settle(self, exchange: Exchange) -> None:
+        """Count and log, once."""
+        if exchange.over:
+            return
+        exchange.over = True
+        host = exchange.host
+        if host is not None:
+            self.pools.link(host).outstanding -= 1
+        duration = self.pools.loop.time() - exchange.started
+        counters = self.counters
+        counters.in_flight -= 1
+        counters.requests[exchange.status // 100] += 1
+        counters.duration.observe(duration)
+        counters.received += exchange.received
+        counters.sent += exchange.sent_bytes
+        reason = exchange.reason
+        if reason is not None:
+            counters.own_errors[reason] += 1
+        if self._log is not None:
+            request = exchange.request
+            route = exchange.route
+            marked = request.marked
+            self._log.append(
+                (
+                    exchange.started,
+                    duration,
+                    exchange.client,
+                    request.method,
+                    exchange.hostname,
+                    request.target,
+                    "HTTP/1.1" if request.minor else "HTTP/1.0",
+                    exchange.status,
+                    exchange.received,
+                    exchange.sent_bytes,
+                    exchange.request_id,
+                    None if route is None else route.app_id,
+                    None if host is None else host.host_id,
+                    None if reason is None else reason.value,
+                    request.lines[marked[0]][11:].strip() if marked else None,
+                )
+            )
+
+    def _replied(self, exchange: Exchange) -> None:
+        if not exchange.request_done:
+            # The host has answered early: it does not get the rest (RFC 9112 9.5).
+            self._drop_upstream(exchange)
+        self.settle(exchange)
+
+    def _drop_upstream(self, exchange: Exchange) -> None:
+        upstream = exchange.upstream
+        if upstream is not None:
+            exchange.upstream = None
+            upstream.abandon()
+
+    def _make_id(self) -> bytes:
+        self._id_count += 1
+        return b"%b%x" % (self._id_prefix, self._id_count)
+
+
+def _confirms(exchange: Exchange, head: ResponseHead) -> bool:
+    """Say whether a 101 answer confirms what was asked (RFC 9110 7.8, RFC 6455 4.1)."""
+    if head.upgrade != (exchange.upgrade,):
+        return False
+    if exchange.upgrade != b"websocket":
+        return True
+    accept = headers.first_value(head.lines, b"sec-websocket-accept")
+    return accept is not None and accept == headers.websocket_accept(exchange.request)

@@ -1,0 +1,465 @@
+"""One HTTP/1.1 connection to a host: it proves the host's key, then carries exchanges.
+
+Owns the states of the connection and the reading of answers. Opening, pooling and choosing are
+pools.py's, what an event means for the request is path.py's.
+"""
+
+import asyncio
+import os
+import select
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import TYPE_CHECKING, cast
+
+from smartgw.errors import Reason
+from smartgw.proxy import headers
+from smartgw.proxy.deadlines import NEVER, Deadlines
+from smartgw.proxy.exchange import Exchange
+from smartgw_hosts.challenge import BODY_BYTES, Challenge, Proof, Verdict, judge
+from smartgw_hosts.challenge import request as challenge_request
+from smartgw_hosts.chunked import ChunkedBody, chunk, last_chunk
+from smartgw_hosts.http1 import (
+    CHUNKED,
+    UNTIL_CLOSE,
+    Bounds,
+    MessageRefused,
+    ResponseHead,
+    parse_response,
+)
+
+if TYPE_CHECKING:
+    from smartgw.proxy.path import Path
+    from smartgw.proxy.pools import HostLink
+
+_SAFE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
+_MAX_PROOF_BYTES = 16_384
+# A connection that was used this recently is not asked whether it still lives, except for writes.
+_FRESH_SECONDS = 0.005
+_MAX_LEFTOVER_BYTES = 65_536
+# Small bodies leave in the same write as their head, large ones are not copied for it.
+_JOIN_LIMIT = 16_384
+
+
+class State(Enum):
+    """What the connection is for at the moment."""
+
+    PROVING = auto()
+    IDLE = auto()
+    BUSY = auto()
+    GONE = auto()
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """A connection to one host. Never carries a request before it is proven (contract 2.3)."""
+
+    __slots__ = (
+        "_body",
+        "_buffer",
+        "_fd",
+        "_left",
+        "_method",
+        "_on_proof",
+        "_poll",
+        "bounds",
+        "challenge",
+        "deadline",
+        "deadlines",
+        "exchange",
+        "head",
+        "idle_since",
+        "link",
+        "loop",
+        "path",
+        "state",
+        "transport",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(
+        self,
+        path: "Path",
+        loop: asyncio.AbstractEventLoop,
+        deadlines: Deadlines,
+        bounds: Bounds,
+        challenge: Challenge | None,
+        on_proof: Callable[["UpstreamConnection", Verdict], None],
+    ) -> None:
+        self.path = path
+        self.loop = loop
+        self.deadlines = deadlines
+        self.bounds = bounds
+        self.challenge = challenge
+        self._on_proof: Callable[[UpstreamConnection, Verdict], None] | None = on_proof
+        self.link: HostLink | None = None
+        self.exchange: Exchange | None = None
+        self.state = State.PROVING
+        self.deadline = NEVER
+        self.idle_since = 0.0
+        self.head: ResponseHead | None = None
+        self._body: ChunkedBody | None = None
+        self._left = 0
+        self._method = b"POST"
+        self._buffer = b""
+        self._poll: select.poll | None = None
+        self._fd = -1
+
+    # ---- asyncio.Protocol ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.path.counters.upstream_connections += 1
+        self.path.counters.upstream_connections_total += 1
+        self._fd = self.transport.get_extra_info("socket").fileno()
+        if self.challenge is None:
+            self._proven(Verdict(Proof.OK))
+        else:
+            self.transport.write(challenge_request(self.challenge))
+
+    def data_received(self, data: bytes) -> None:
+        if self.head is not None:
+            self._body_bytes(data, 0)
+        elif self.exchange is not None:
+            self._head_bytes(data)
+        elif self.state is State.PROVING:
+            self._proof_bytes(data)
+        else:
+            # Nobody asked: whatever it is, it must not become the answer to the next request.
+            self.close()
+
+    def eof_received(self) -> bool | None:
+        exchange = self.exchange
+        if self.state is State.PROVING:
+            self._proven(Verdict(Proof.UNREACHABLE, "closed before it answered the challenge"))
+        elif exchange is None:
+            self.close()
+        elif self.head is not None and self._left == UNTIL_CLOSE:
+            self._detach()
+            self.path.reply_end(exchange, [])
+        else:
+            self._lost_in_exchange(exchange)
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.path.counters.upstream_connections -= 1
+        self.deadlines.discard(self)
+        exchange = self.exchange
+        if self.state is State.PROVING:
+            self._proven(Verdict(Proof.UNREACHABLE, "reset before it answered the challenge"))
+        elif exchange is not None:
+            if self.head is None:
+                # An early answer may lie in the socket behind a write that failed (RFC 9112 9.5).
+                self._drain_socket()
+                exchange = self.exchange
+            if exchange is not None:
+                self._lost_in_exchange(exchange)
+        self.state = State.GONE
+        if self.link is not None:
+            self.link.lost(self)
+
+    def pause_writing(self) -> None:
+        if self.exchange is not None:
+            self.exchange.downstream.pause_body()
+
+    def resume_writing(self) -> None:
+        if self.exchange is not None:
+            self.exchange.downstream.resume_body()
+
+    # ---- proof ----
+
+    def _proof_bytes(self, data: bytes) -> None:
+        assert self.challenge is not None
+        data = self._buffer + data
+        end = data.find(b"\r\n\r\n")
+        if len(data) > _MAX_PROOF_BYTES:
+            self._proven(Verdict(Proof.BAD_ANSWER, "the answer to the challenge is too long"))
+            return
+        if end < 0:
+            self._buffer = data
+            return
+        try:
+            head = parse_response(data[:end], self.path.response_names, self.bounds, b"POST")
+            body, rest = self._proof_body(head, data, end + 4)
+        except MessageRefused as refused:
+            self._proven(Verdict(Proof.BAD_ANSWER, refused.reason))
+            return
+        if body is None:
+            self._buffer = data
+            return
+        self._buffer = b""
+        verdict = judge(self.challenge, head.status, body)
+        if verdict.ok and not head.keep_alive:
+            verdict = Verdict(
+                Proof.NO_KEEPALIVE,
+                "closes after each answer: put the sidecar before it or set upstream.verify",
+            )
+        elif verdict.ok and rest:
+            verdict = Verdict(Proof.BAD_ANSWER, "bytes behind the answer to the challenge")
+        self._proven(verdict)
+
+    def _proof_body(
+        self, head: ResponseHead, data: bytes, start: int
+    ) -> tuple[bytes | None, bytes]:
+        """Return the whole body and what follows it, None while it is not whole."""
+        if head.length == CHUNKED:
+            body = ChunkedBody(self.bounds)
+            payload, end = body.feed(data, start)
+            return (payload, data[end:]) if body.done else (None, b"")
+        if head.length == UNTIL_CLOSE or head.length > BODY_BYTES:
+            raise MessageRefused(
+                502, "the answer to the challenge has no length, or too great a one"
+            )
+        end = start + head.length
+        return (data[start:end], data[end:]) if len(data) >= end else (None, b"")
+
+    def _proven(self, verdict: Verdict) -> None:
+        on_proof, self._on_proof = self._on_proof, None
+        if on_proof is None:
+            return
+        self.challenge = None
+        if verdict.ok:
+            self.state = State.IDLE
+            self.idle_since = self.loop.time()
+        else:
+            self.state = State.GONE
+            self.transport.abort()
+        on_proof(self, verdict)
+
+    # ---- carrying a request ----
+
+    def alive(self, method: bytes, now: float) -> bool:
+        """Say whether the kept connection can still take a request.
+
+        A FIN may lie in the socket, unread by the loop. Sent into it, a request might be taken or
+        not; so whoever could not be sent again is not sent before the socket was asked.
+        """
+        if self.state is not State.IDLE or self.transport.is_closing():
+            return False
+        if now - self.idle_since < _FRESH_SECONDS and method in _SAFE:
+            return True
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(self._fd, select.POLLIN | select.POLLRDHUP)
+        if self._poll.poll(0):
+            self.close()
+            return False
+        return True
+
+    def carry(self, exchange: Exchange, pending: list[bytes]) -> None:
+        """Send the request's head and what has come of its body."""
+        self.state = State.BUSY
+        self.deadline = NEVER
+        self.exchange = exchange
+        self._method = exchange.request.method
+        request = exchange.request
+        head = headers.upstream_head(
+            request, exchange.forwarding, exchange.request_id, exchange.upgrade
+        )
+        if not pending:
+            if exchange.request_done and request.length == CHUNKED:
+                head += last_chunk(exchange.trailers)
+            self.transport.write(head)
+            return
+        payload = pending[0] if len(pending) == 1 else b"".join(pending)
+        if request.length == CHUNKED:
+            payload = chunk(payload)
+            if exchange.request_done:
+                payload += last_chunk(exchange.trailers)
+        if len(payload) <= _JOIN_LIMIT:
+            self.transport.write(head + payload)
+        else:
+            self.transport.write(head)
+            self.transport.write(payload)
+
+    def send_body(self, payload: bytes) -> None:
+        exchange = self.exchange
+        if exchange is not None and payload:
+            self.transport.write(chunk(payload) if exchange.request.length == CHUNKED else payload)
+
+    def send_end(self, trailers: list[bytes]) -> None:
+        exchange = self.exchange
+        if exchange is not None and exchange.request.length == CHUNKED:
+            self.transport.write(last_chunk(trailers))
+
+    def pause_reading(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def abandon(self) -> None:
+        """End the connection at once; a host never takes a cut request for a whole one."""
+        self.exchange = None
+        self.head = None
+        self.state = State.GONE
+        self.transport.abort()
+
+    def close(self) -> None:
+        """End a connection that carries nothing."""
+        self.state = State.GONE
+        self.transport.close()
+
+    def cut(self) -> None:
+        """The host may not be spoken to any more: whatever it carries breaks off (contract 1.4)."""
+        exchange = self.exchange
+        if exchange is not None:
+            self.path.upstream_failed(exchange, Reason.NO_UPSTREAM, "")
+        else:
+            self.abandon()
+
+    def expire(self, now: float) -> None:
+        """The connection has been idle for too long."""
+        self.deadline = NEVER
+        if self.state is State.IDLE:
+            self.close()
+
+    # ---- reading an answer ----
+
+    def _head_bytes(self, data: bytes) -> None:
+        exchange = self.exchange
+        if self._buffer:
+            data = self._buffer + data
+            self._buffer = b""
+        while exchange is not None:
+            end = data.find(b"\r\n\r\n")
+            if end < 0:
+                if len(data) > self.bounds.head:
+                    self._refused(exchange, "the head of the answer is too long")
+                else:
+                    self._buffer = data
+                return
+            try:
+                head = parse_response(
+                    data[:end], self.path.response_names, self.bounds, self._method
+                )
+            except MessageRefused as refused:
+                self._refused(exchange, refused.reason)
+                return
+            end += 4
+            if head.status >= 200:
+                self._answer(exchange, head, data, end)
+                return
+            if head.status == 101:
+                self._buffer = data[end:]
+                self.path.switch(exchange, head, self)
+                return
+            self.path.interim(exchange, head)
+            data = data[end:]
+            exchange = self.exchange
+            if not data:
+                return
+
+    def _answer(self, exchange: Exchange, head: ResponseHead, data: bytes, start: int) -> None:
+        length = head.length
+        if length >= 0:
+            left = length - (len(data) - start)
+            if left <= 0:
+                # The whole answer is here: the connection is free before the client gets it, so
+                # that a pipelined request finds it.
+                keep = head.keep_alive and left == 0
+                payload = data[start : start + length] if length else b""
+                self._complete(exchange, keep)
+                self.path.reply(exchange, head, payload, True)
+                return
+            self._left = left
+            self.head = head
+            self.path.reply(exchange, head, data[start:], False)
+        elif length == CHUNKED:
+            self.head = head
+            self._left = CHUNKED
+            self._body = ChunkedBody(self.bounds)
+            self.path.reply(exchange, head, b"", False)
+            if start < len(data) and self.exchange is exchange:
+                self._body_bytes(data, start)
+        else:
+            self.head = head
+            self._left = UNTIL_CLOSE
+            self.path.reply(exchange, head, data[start:], False)
+
+    def _body_bytes(self, data: bytes, start: int) -> None:
+        exchange = self.exchange
+        head = self.head
+        if exchange is None or head is None:
+            return
+        body = self._body
+        if body is not None:
+            try:
+                payload, end = body.feed(data, start)
+            except MessageRefused as refused:
+                self._refused(exchange, refused.reason)
+                return
+            if payload:
+                self.path.reply_body(exchange, payload)
+            if body.done and self.exchange is exchange:
+                self._complete(exchange, head.keep_alive and end == len(data))
+                self.path.reply_end(exchange, body.trailers)
+        elif self._left >= 0:
+            left = self._left - len(data)
+            self._left = left
+            if left > 0:
+                self.path.reply_body(exchange, data)
+            else:
+                self._complete(exchange, head.keep_alive and left == 0)
+                self.path.reply_body(exchange, data[:left] if left else data)
+                self.path.reply_end(exchange, [])
+        else:
+            self.path.reply_body(exchange, data)
+
+    def _complete(self, exchange: Exchange, keep: bool) -> None:
+        """The answer is whole: free the connection, or end it."""
+        keep = keep and exchange.request_done
+        self._detach()
+        if keep and self.link is not None and not self.transport.is_closing():
+            self.state = State.IDLE
+            self.idle_since = self.loop.time()
+            self.transport.resume_reading()
+            self.link.release(self)
+        else:
+            self.close()
+
+    def _detach(self) -> None:
+        exchange = self.exchange
+        if exchange is not None:
+            exchange.upstream = None
+        self.exchange = None
+        self.head = None
+        self._body = None
+
+    def _refused(self, exchange: Exchange, detail: str) -> None:
+        self.path.upstream_failed(exchange, Reason.UPSTREAM_MALFORMED, detail)
+
+    def _lost_in_exchange(self, exchange: Exchange) -> None:
+        detail = "closed within its answer" if self.head or self._buffer else ""
+        self.path.upstream_failed(exchange, Reason.UPSTREAM_RESET, detail)
+
+    def _drain_socket(self) -> None:
+        """Read what the kernel still holds of an answer, without waiting."""
+        for _ in range(4):
+            try:
+                data = os.read(self._fd, 65_536)
+            except OSError:
+                return
+            if not data:
+                return
+            self.data_received(data)
+            if self.exchange is None:
+                return
+
+    # ---- after a 101 ----
+
+    def take_over(self, protocol: asyncio.Protocol) -> tuple[asyncio.Transport, bytes]:
+        """Hand the transport to a tunnel, with the bytes that came behind the 101."""
+        leftover, self._buffer = self._buffer, b""
+        self.deadlines.discard(self)
+        self._detach()
+        self.state = State.GONE
+        self.transport.set_protocol(protocol)
+        return self.transport, leftover
+
+    def dismissed(self) -> None:
+        """The tunnel's connection has ended."""
+        self.path.counters.upstream_connections -= 1
+        if self.link is not None:
+            self.link.lost(self)

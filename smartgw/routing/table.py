@@ -1,0 +1,154 @@
+"""The routing table: which hosts serve a hostname, as one immutable Snapshot at a time.
+
+Owns how host records become routes, and that a change copies little: a Snapshot is a large base
+and a small overlay. Does not verify hosts (smartgw_hosts.pool) nor choose among them
+(proxy/choice.py). Labels come from the app, never from an announcement (contract 3.3).
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from smartgw_hosts.ids import dns_label
+from smartgw_hosts.pool import HostRecord, HostState
+
+_OVERLAY_LIMIT = 1_000
+_RESERVED_LABEL = "verify"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostEntry:
+    """A healthy host as the data path sees it. Equal only to itself: a changed host is a new entry.
+
+    Attributes:
+        host_id, address, key: what a connection is opened to and must prove (contract 2.3).
+        weight: share of traffic, 1 to 1000.
+    """
+
+    host_id: str
+    address: str
+    key: object
+    weight: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Route:
+    """Where the requests for one app go; a request holds its route to the end (contract 3.8)."""
+
+    app_id: str
+    hosts: tuple[HostEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """The whole table at one instant.
+
+    Attributes:
+        base, overlay: hostname -> route; the overlay wins, None in it means gone.
+        own: the gateway's own hostnames; they beat every app's (contract 3.3).
+        complete: a full heartbeat interval has been listened to, so that a hostname that is not
+            here is unknown and not merely unheard of (contract 11.2).
+    """
+
+    base: Mapping[bytes, Route] = field(default_factory=dict)
+    overlay: Mapping[bytes, Route | None] = field(default_factory=dict)
+    own: frozenset[bytes] = frozenset()
+    complete: bool = False
+
+    def lookup(self, hostname: bytes) -> Route | None:
+        """Return the route of a hostname in its canonical form, None when it is unknown; O(1)."""
+        if hostname in self.overlay:
+            return self.overlay[hostname]
+        return self.base.get(hostname)
+
+    def routes(self) -> dict[bytes, Route]:
+        """Return hostname -> route, merged; O(n), for status only."""
+        merged = {**self.base, **self.overlay}
+        return {name: route for name, route in merged.items() if route is not None}
+
+
+class RoutingTable:
+    """Turns changes of hosts into the next Snapshot."""
+
+    def __init__(self, base_domains: Iterable[str], own_hostnames: Iterable[str]) -> None:
+        self._bases = tuple(b"." + domain.encode() for domain in base_domains)
+        self._own = frozenset(name.encode() for name in own_hostnames)
+        self._entries: dict[str, HostEntry] = {}
+        self._apps_of: dict[str, frozenset[str]] = {}
+        self._hosts_of: dict[str, set[str]] = {}
+        self._known: frozenset[str] = frozenset()
+        self.snapshot = Snapshot(own=self._own)
+
+    def declare(self, apps: Collection[str], complete: bool) -> Snapshot:
+        """Set the apps that exist whether or not a host announces them, and completeness."""
+        apps = frozenset(apps)
+        changed = apps ^ self._known
+        self._known = apps
+        return self._next(changed, complete)
+
+    def entry(self, host_id: str) -> HostEntry | None:
+        """Return how the data path sees a host now, None when it is not routed."""
+        return self._entries.get(host_id)
+
+    def apply(self, updates: Iterable[HostRecord], removed: Iterable[str]) -> Snapshot:
+        """Take in changed and removed hosts; return the next Snapshot, which costs the change."""
+        changed: set[str] = set()
+        for host_id in removed:
+            changed |= self._place(host_id, None, frozenset())
+        for record in updates:
+            entry = None
+            if record.state is HostState.HEALTHY:
+                entry = HostEntry(record.host_id, record.address, record.key, record.weight)
+            changed |= self._place(record.host_id, entry, frozenset(record.apps))
+        return self._next(changed, self.snapshot.complete)
+
+    def _place(self, host_id: str, entry: HostEntry | None, apps: frozenset[str]) -> frozenset[str]:
+        """Put a host where it now belongs; return the apps whose routes that changes."""
+        before = self._apps_of.get(host_id, frozenset())
+        old = self._entries.get(host_id)
+        if entry is not None and old is not None and _same(old, entry):
+            entry = old
+        for app in before - apps:
+            hosts = self._hosts_of[app]
+            hosts.discard(host_id)
+            if not hosts:
+                del self._hosts_of[app]
+        for app in apps - before:
+            self._hosts_of.setdefault(app, set()).add(host_id)
+        if apps:
+            self._apps_of[host_id] = apps
+        else:
+            self._apps_of.pop(host_id, None)
+        if entry is None:
+            self._entries.pop(host_id, None)
+        else:
+            self._entries[host_id] = entry
+        return before ^ apps if entry is old else before | apps
+
+    def _next(self, apps: Iterable[str], complete: bool) -> Snapshot:
+        overlay = dict(self.snapshot.overlay)
+        for app in apps:
+            # The default label (contract 3.3). Upper case gets none, so that two apps never meet
+            # in one label; `verify` is where custom domains will be proven.
+            if not dns_label(app) or app != app.lower() or app == _RESERVED_LABEL:
+                continue
+            route = self._route(app)
+            for base in self._bases:
+                overlay[app.encode() + base] = route
+        base_map = self.snapshot.base
+        if len(overlay) > _OVERLAY_LIMIT:
+            merged = {**base_map, **overlay}
+            base_map = {name: route for name, route in merged.items() if route is not None}
+            overlay = {}
+        self.snapshot = Snapshot(base_map, overlay, self._own, complete)
+        return self.snapshot
+
+    def _route(self, app: str) -> Route | None:
+        hosts = self._hosts_of.get(app, ())
+        if not hosts and app not in self._known:
+            return None
+        entries = (self._entries.get(host_id) for host_id in sorted(hosts))
+        return Route(app, tuple(entry for entry in entries if entry is not None))
+
+
+def _same(one: HostEntry, other: HostEntry) -> bool:
+    return (one.address, one.key, one.weight) == (other.address, other.key, other.weight)
