@@ -92,9 +92,10 @@ class Gateway(Protocol):
         """JSON values, by section; a section that is not there is not shown.
 
         `gateway`: id, cluster, version, pid, started_at (unix seconds), base_domains, http
-        (addresses), internal; `bus`: connected, servers, reconnects, drops; `traffic`: requests,
-        in_flight, connections, upstream_connections, by_status {"2xx": n}, own_errors
-        {reason: n}; `discovery`: messages, refused {reason: n}; `access_log`: written, dropped.
+        (addresses), internal; `bus`: connected, servers (how many), reconnects, drops;
+        `traffic`: requests, in_flight, connections, upstream_connections, by_status {"2xx": n},
+        own_errors {reason: n}; `discovery`: messages, refused {reason: n}; `access_log`:
+        written, dropped.
         """
 
     def readiness(self) -> Readiness: ...

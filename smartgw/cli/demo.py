@@ -86,6 +86,9 @@ class Running:
         for cluster in self.clusters:
             child = self._child(cluster, f"{cluster.cluster_id}-gateway", cluster.gateway_command())
             self.gateways[cluster.cluster_id] = child
+        # A gateway that was not yet listening would hear of a host at its next heartbeat only.
+        self._wait(signals, lambda: all(_listens(cluster) for cluster in self.clusters))
+        for cluster in self.clusters:
             for host_id in cluster.host_ids:
                 command = cluster.host_command(host_id, self.clusters)
                 self.hosts[cluster.cluster_id][host_id] = self._child(cluster, host_id, command)
@@ -144,6 +147,12 @@ class Running:
             return ready()
 
         wait_for(checked, self.children(), START_SECONDS, "not every app answered")
+
+
+def _listens(cluster: Cluster) -> bool:
+    """Whether the gateway is on the bus."""
+    answer = _get(cluster.internal, "localhost", "/api/v3/status")
+    return answer is not None and bool(json.loads(answer)["bus"]["connected"])
 
 
 def _serves(cluster: Cluster) -> bool:

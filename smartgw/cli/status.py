@@ -177,8 +177,8 @@ def _head(status: Mapping[str, Any]) -> Iterable[str]:
     if degraded := readiness.get("degraded"):
         yield _fact("degraded", degraded)
     if bus := status.get("bus"):
-        facts = ["connected" if bus.get("connected") else "away", *bus.get("servers", [])]
-        facts += [f"{bus[key]} {key}" for key in ("reconnects", "drops") if bus.get(key)]
+        facts = ["connected" if bus.get("connected") else "away"]
+        facts += [f"{bus[key]} {key}" for key in ("servers", "reconnects", "drops") if bus.get(key)]
         yield _fact("bus", facts)
     if traffic := status.get("traffic"):
         words = {
