@@ -1,0 +1,120 @@
+"""When a host is challenged: now, again, or not yet (contract 2.2).
+
+Owns the tickets under which verdicts count, the spacing of challenges, the back-off after bad
+verdicts and the spreading of repeated ones. Does not challenge, nor decide what a verdict
+does to a host: pool.py does.
+"""
+
+from collections.abc import Iterator
+
+from smartgw_hosts.timers import Timers, spread
+
+SPACING = 1.0
+"""Seconds between the starts of two challenges to a host, however often it announces or the
+data path suspects it."""
+
+MOST_BACKOFF = 30.0
+
+EARLY = 0.25
+"""A verification is repeated up to this part of the interval early, so that hosts that came
+together are not checked together for ever; never late."""
+
+
+class _Check:
+    __slots__ = ("failures", "passes", "started", "ticket")
+
+    def __init__(self) -> None:
+        self.ticket: int | None = None
+        self.started = float("-inf")
+        self.failures = 0
+        self.passes = 0
+
+
+class Checks:
+    """Of each host at most one ticket is out and at most one check is planned.
+
+    Several may share `tickets`, so that no two tickets are the same.
+    """
+
+    __slots__ = ("_by_host", "_by_ticket", "_plan", "_tickets")
+
+    def __init__(self, tickets: Iterator[int]) -> None:
+        self._tickets = tickets
+        self._plan = Timers()
+        self._by_host: dict[str, _Check] = {}
+        self._by_ticket: dict[int, str] = {}
+
+    def begin(self, host_id: str, now: float) -> int | None:
+        """A ticket to challenge the host under now.
+
+        None when one is out already, or when the last began so lately that a check was planned
+        instead.
+        """
+        check = self._by_host.setdefault(host_id, _Check())
+        if check.ticket is not None:
+            return None
+        if now < check.started + SPACING:
+            self._plan.set(host_id, check.started + SPACING)
+            return None
+        self._plan.cancel(host_id)
+        check.started = now
+        check.ticket = next(self._tickets)
+        self._by_ticket[check.ticket] = host_id
+        return check.ticket
+
+    def under_way(self, host_id: str) -> bool:
+        """Tell whether a verdict will come or a check is planned."""
+        check = self._by_host.get(host_id)
+        return host_id in self._plan or (check is not None and check.ticket is not None)
+
+    def valid(self, ticket: int) -> bool:
+        """Tell whether a verdict under `ticket` would count."""
+        return ticket in self._by_ticket
+
+    def end(self, ticket: int) -> str | None:
+        """Use up a ticket: the host whose verdict this is, None if it does not count (any more)."""
+        host_id = self._by_ticket.pop(ticket, None)
+        if host_id is not None:
+            self._by_host[host_id].ticket = None
+        return host_id
+
+    def passed(self, host_id: str, interval: float, now: float) -> None:
+        """The verdict was good: plan the next check, `interval` from now or up to EARLY before."""
+        check = self._by_host.setdefault(host_id, _Check())
+        check.failures = 0
+        check.passes += 1
+        self._plan.set(host_id, now + interval * (1 - EARLY * spread(host_id, check.passes)))
+
+    def failed(self, host_id: str, now: float) -> None:
+        """The verdict was bad: plan to try again after 1, 2, 4 and so on seconds."""
+        check = self._by_host[host_id]
+        check.failures += 1
+        self._plan.set(host_id, now + backoff(check.failures))
+
+    def void(self, host_id: str) -> None:
+        """What was asked or planned is not to be asked any more, and no verdict on it counts."""
+        self._plan.cancel(host_id)
+        check = self._by_host.get(host_id)
+        if check is not None:
+            self._by_ticket.pop(check.ticket or 0, None)
+            check.ticket = None
+            check.failures = 0
+
+    def forget(self, host_id: str) -> None:
+        """The host is no longer known."""
+        self.void(host_id)
+        self._by_host.pop(host_id, None)
+
+    def due(self, now: float) -> str | None:
+        """The next host whose planned check is due, each once; None when there is no more."""
+        return self._plan.pop(now)
+
+    def put_off(self, host_id: str, interval: float, now: float) -> None:
+        """Plan an overdue check anew, anywhere within `interval`."""
+        passes = self._by_host[host_id].passes
+        self._plan.set(host_id, now + interval * spread(host_id, passes))
+
+
+def backoff(failures: int) -> float:
+    """Seconds to wait after so many failures in a row."""
+    return min(2.0 ** min(failures - 1, 16), MOST_BACKOFF)

@@ -1,0 +1,592 @@
+"""What the gateway knows of its hosts, and what happens to each (contract 1.2 to 1.9, 2.2).
+
+Owns the state of every host: TRANSITIONS is the whole of it, the rest feeds it events. A
+deterministic function of what it is told: messages, verdicts, enrolments and times come in,
+actions go out. Does no I/O and reads no clock. The form of messages is wire.py's, trust
+grants.py's, when to challenge checks.py's, when silence counts leases.py's.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from enum import StrEnum
+from itertools import count
+
+from smartgw_hosts.challenge import Verdict
+from smartgw_hosts.checks import Checks
+from smartgw_hosts.enrolment import Enrolment
+from smartgw_hosts.grants import Grant, Grants, divide
+from smartgw_hosts.leases import Leases
+from smartgw_hosts.records import (
+    Action,
+    AskBus,
+    HostRecord,
+    HostState,
+    Ignored,
+    PoolSettings,
+    Remove,
+    Update,
+    Verify,
+)
+from smartgw_hosts.skew import WallClock
+from smartgw_hosts.timers import Timers
+from smartgw_hosts.wire import Description, Kind, Message, Reason, Refused, SignedMessage
+
+__all__ = [
+    "TRANSITIONS",
+    "Action",
+    "AskBus",
+    "Event",
+    "HostRecord",
+    "HostState",
+    "Ignored",
+    "Pool",
+    "PoolSettings",
+    "Remove",
+    "Update",
+    "Verify",
+]
+
+
+class Event(StrEnum):
+    """What can happen to a host that is known."""
+
+    VERIFIED = "verified"
+    DISPROVED = "disproved"
+    LEFT = "left"
+    LEASE_OVER = "lease_over"
+    UNTRUSTED = "untrusted"
+    FORGOTTEN = "forgotten"
+
+
+_P, _H, _U = HostState.PROVISIONAL, HostState.HEALTHY, HostState.UNHEALTHY
+
+TRANSITIONS: dict[tuple[HostState, Event], HostState | None] = {
+    # The only way to healthy. A verdict counts only under a ticket that is still good, and
+    # every step into unhealthy but DISPROVED, which uses one up, makes the host's tickets void:
+    # so the verification is always a fresh one.
+    (_P, Event.VERIFIED): _H,
+    (_H, Event.VERIFIED): _H,
+    (_U, Event.VERIFIED): _H,
+    # Tried again while the host is heard, at growing intervals.
+    (_P, Event.DISPROVED): _U,
+    (_H, Event.DISPROVED): _U,
+    (_U, Event.DISPROVED): _U,
+    # Kept, so that a message from before the leave is a replay and status can say why.
+    (_P, Event.LEFT): _U,
+    (_H, Event.LEFT): _U,
+    (_U, Event.LEFT): _U,
+    # Only a healthy host has a lease.
+    (_H, Event.LEASE_OVER): _U,
+    # Enrolment removed, expired, or given another key: ends routing at once.
+    (_P, Event.UNTRUSTED): _U,
+    (_H, Event.UNTRUSTED): _U,
+    (_U, Event.UNTRUSTED): _U,
+    # Long not heard; or a stranger that left, or whose id an enrolment gives to another key.
+    (_P, Event.FORGOTTEN): None,
+    (_U, Event.FORGOTTEN): None,
+}
+
+RECORD_BYTES = 1024
+"""What a provisional host costs beyond its message, for the cap in bytes."""
+
+
+class _Host:
+    """A record, and what is remembered beside it.
+
+    `cost` are the bytes for which it counts against the provisional caps, 0 when it does not.
+    """
+
+    __slots__ = ("cost", "description", "heard", "record", "sequence", "trusted")
+
+    def __init__(self, record: HostRecord, message: Message, described: Description) -> None:
+        self.record = record
+        self.description = described
+        self.sequence = message.sequence
+        self.heard = record.since
+        self.trusted = False
+        self.cost = 0
+
+
+class Pool:
+    """The hosts of one cluster. Every method but the questions returns what is to be done.
+
+    `now` is the receiver's monotonic clock, `wall_ms` and `wall_s` its wall clock in ms or
+    seconds since the epoch. `counters` has the refused messages by reason, and the apps that
+    were refused to their hosts.
+    """
+
+    def __init__(self, cluster: str, settings: PoolSettings | None = None) -> None:
+        self.cluster = cluster
+        self.settings = settings or PoolSettings()
+        self.counters: dict[str, int] = dict.fromkeys(Reason, 0)
+        self._hosts: dict[str, _Host] = {}
+        self._grants = Grants(cluster, self.settings.trust)
+        self._clock = WallClock(self.settings.skew)
+        self._leases = Leases(self.settings.heartbeat * self.settings.missed)
+        # Verification of `address`, and of `pending_address` where a host has one.
+        tickets = count(1)
+        self._checks = Checks(tickets)
+        self._move_checks = Checks(tickets)
+        self._removals = Timers()
+        self._apps: Counter[str] = Counter()
+        self._strangers = 0
+        self._stranger_bytes = 0
+        self._changed: dict[str, None] = {}
+        self._out: list[Action] = []
+
+    # Questions.
+
+    def records(self) -> list[HostRecord]:
+        """All hosts, in the order in which they became known."""
+        return [host.record for host in self._hosts.values()]
+
+    def record(self, host_id: str) -> HostRecord | None:
+        """One host, or None if it is not known."""
+        host = self._hosts.get(host_id)
+        return None if host is None else host.record
+
+    def knows_app(self, app_id: str) -> bool:
+        """Tell whether `app_id` is enrolled by name, or some host may serve it, in any state."""
+        return app_id in self._apps
+
+    def known_apps(self) -> frozenset[str]:
+        """All apps for which `knows_app` is true."""
+        return frozenset(self._apps)
+
+    def wants(self, ticket: int) -> bool:
+        """Tell whether the verdict for a `Verify` would still count: else spare the challenge."""
+        return self._checks.valid(ticket) or self._move_checks.valid(ticket)
+
+    # What the pool is told.
+
+    def receive(self, signed: SignedMessage, now: float, wall_ms: int) -> list[Action]:
+        """Take in one message, or refuse it and count why."""
+        try:
+            self._take_in(signed, now, wall_ms / 1000)
+        except Refused as refused:
+            self.refuse(refused.reason)
+            self._out.append(Ignored(signed.claims.host_id, refused.reason, refused.detail))
+        return self._flush()
+
+    def refuse(self, reason: Reason) -> None:
+        """Count a message that was refused, here or by `wire.decode`."""
+        self.counters[reason] += 1
+
+    def verdict(self, ticket: int, verdict: Verdict, now: float) -> list[Action]:
+        """Take in how the verification of `ticket` ended; a stale one is ignored (2.2)."""
+        if (host_id := self._checks.end(ticket)) is not None:
+            self._judge(self._hosts[host_id], verdict, now)
+        elif (host_id := self._move_checks.end(ticket)) is not None:
+            self._judge_move(self._hosts[host_id], verdict, now)
+        return self._flush()
+
+    def suspect(self, host_id: str, now: float) -> list[Action]:
+        """The host refused a connection: challenge it at once (3.7)."""
+        host = self._hosts.get(host_id)
+        if host is not None and host.record.state is _H:
+            self._check(host, now)
+        return self._flush()
+
+    def enrol(self, enrolments: Iterable[Enrolment], now: float, wall_s: float) -> list[Action]:
+        """Put a whole new enrolment list in force; what it no longer allows ends at once (1.4)."""
+        wall = self._clock.believed(now, wall_s)
+        for host_id, apps_before in self._grants.replace(enrolments):
+            self._recount(apps_before, self._grants.named_apps(host_id))
+            self._reconsider(host_id, now, wall)
+        return self._flush()
+
+    def tick(self, now: float, wall_s: float) -> list[Action]:
+        """Do what is due; to be called about once a second."""
+        wall = self._clock.believed(now, wall_s)
+        while (host_id := self._grants.expired(wall)) is not None:
+            self._reconsider(host_id, now, wall)
+        while (host_id := self._checks.due(now)) is not None:
+            host = self._hosts[host_id]
+            # A silent host is not asked again and again: it is when it is heard.
+            if host.record.state is _H or self._leases.fresh(host.heard, now):
+                self._check(host, now)
+        while (host_id := self._move_checks.due(now)) is not None:
+            self._check_move(self._hosts[host_id], now)
+        if not self._leases.on_hold(now):
+            self._remove_forgotten(now)
+        if self._leases.ask(now):
+            self._out.append(AskBus())
+        return self._flush()
+
+    def bus_lost(self, now: float) -> list[Action]:
+        """The bus is away: from now on nothing expires, until it answers (1.7)."""
+        self._leases.bus_lost(now)
+        return self._flush()
+
+    def bus_answered(self, asked_at: float, now: float) -> list[Action]:
+        """The bus answered a PING that was sent at `asked_at` (1.7).
+
+        To be told only after every message that came in before the answer was received.
+        """
+        was_away = self._leases.bus_away
+        for host_id in self._leases.bus_answered(asked_at, now):
+            missed = f"missed {self.settings.missed} heartbeats"
+            self._move(self._hosts[host_id], Event.LEASE_OVER, "lease_expired", now, missed)
+        if was_away and not self._leases.bus_away:
+            self._spread_overdue_checks(now)
+        return self._flush()
+
+    def stalled(self, seconds: float, now: float) -> list[Action]:
+        """We did not run for `seconds`: what hosts said may be lost, or yet to come (1.7).
+
+        To be told before anything else after a stall, and only of those that can cost a message.
+        """
+        if seconds > 0:
+            self._leases.extend(now)
+            self._spread_overdue_checks(now)
+        return self._flush()
+
+    # Messages.
+
+    def _take_in(self, signed: SignedMessage, now: float, wall: float) -> None:
+        claims = signed.claims
+        host = self._hosts.get(claims.host_id)
+        known = host.record if host is not None else claims.description
+        key = None if known is None else known.key
+        grant = self._grants.of(claims.host_id, key, self._clock.believed(now, wall))
+        message = self._authenticate(signed, host, grant, now, wall)
+        if host is None:
+            if message.description is not None:
+                self._meet(message, message.description, grant, signed.size, now)
+        elif message.description is not None:
+            self._hear(host, message, message.description, grant, signed.size, now)
+        else:
+            host.sequence, host.heard = message.sequence, now
+            self._change(host, boot=message.boot)
+            self._move(host, Event.LEFT if host.trusted else Event.FORGOTTEN, "left", now)
+
+    def _authenticate(
+        self, signed: SignedMessage, host: _Host | None, grant: Grant, now: float, wall: float
+    ) -> Message:
+        """Refuse what is not surely a new message of the one key that this host has."""
+        described = signed.claims.description
+        if isinstance(grant, Enrolment):
+            key = grant.key
+        elif host is not None and host.record.state is _P:
+            key = host.record.key
+        elif host is None and described is not None:
+            key = described.key
+        else:
+            raise Refused(grant, "the host has no enrolment in force")
+        if described is not None and described.key != key:
+            reason = Reason.UNKNOWN_KEY if host is None else Reason.KEY_CHANGED
+            raise Refused(reason, f"key {described.key.key_id} instead of {key.key_id}")
+        message = signed.check(key)
+        said = message.time_ms / 1000
+        if not self._clock.accepts(said, now, wall, trusted=isinstance(grant, Enrolment)):
+            raise Refused(Reason.STALE, f"the host's clock is {said - wall:+.1f} s from ours")
+        # Boots and sequences are those of a key: a newly enrolled one begins anew.
+        if host is not None and host.record.key == key:
+            if message.boot < host.record.boot:
+                raise Refused(Reason.SUPERSEDED_BOOT, f"boot {message.boot}")
+            if message.boot == host.record.boot and message.sequence <= host.sequence:
+                raise Refused(Reason.REPLAYED, f"sequence {message.sequence}")
+        return message
+
+    def _meet(
+        self, message: Message, described: Description, grant: Grant, size: int, now: float
+    ) -> None:
+        """A host that was not known: announced, or heard for the first time (1.3)."""
+        trusted = isinstance(grant, Enrolment)
+        if trusted and self._grants.listed(message.host_id):
+            cost = 0
+            if len(self._hosts) - self._strangers >= self.settings.max_hosts:
+                raise Refused(Reason.TOO_MANY, f"{self.settings.max_hosts} hosts are known")
+        else:
+            cost = size + RECORD_BYTES
+            self._check_room(1, cost)
+        record = HostRecord(
+            host_id=message.host_id,
+            boot=message.boot,
+            address=described.address,
+            key=described.key,
+            apps=(),
+            refused_apps=(),
+            weight=described.weight,
+            region=described.region,
+            version=described.version,
+            state=_P,
+            reason=str(grant) if isinstance(grant, Reason) else "unverified",
+            since=now,
+        )
+        host = self._hosts[message.host_id] = _Host(record, message, described)
+        host.trusted = trusted
+        self._charge(host, cost)
+        self._changed[message.host_id] = None
+        self._set_apps(host, grant)
+        self._removals.set(message.host_id, self._gone_at(host))
+        if trusted:
+            self._check(host, now)
+
+    def _hear(
+        self,
+        host: _Host,
+        message: Message,
+        described: Description,
+        grant: Grant,
+        size: int,
+        now: float,
+    ) -> None:
+        """A host that is known says how it is."""
+        record = host.record
+        anew = message.boot != record.boot or described.key != record.key
+        known = described == host.description and not anew
+        if host.cost and not known:
+            self._check_room(0, size + RECORD_BYTES - host.cost)
+            self._charge(host, size + RECORD_BYTES)
+        host.sequence, host.heard = message.sequence, now
+        if record.state is _H:
+            self._leases.heard(message.host_id, now)
+        if not known:
+            host.description = described
+            self._change(
+                host,
+                boot=message.boot,
+                key=described.key,
+                weight=described.weight,
+                region=described.region,
+                version=described.version,
+            )
+            self._set_apps(host, grant)
+        if isinstance(grant, Enrolment) and not host.trusted:
+            self._trust(host, grant)
+        if anew:
+            self._checks.void(message.host_id)
+            self._drop_move(host)
+        self._place(host, described.address)
+        if host.trusted:
+            self._check_if_needed(host, message.kind is Kind.ANNOUNCE, anew, now)
+
+    def _place(self, host: _Host, address: str) -> None:
+        """Take note of where the host says it is; what serves goes on serving (2.2)."""
+        record = host.record
+        if address == (record.pending_address or record.address):
+            return
+        self._drop_move(host)
+        if record.state is not _H:
+            # Nothing is routed there, so nothing has to be kept.
+            self._checks.void(record.host_id)
+            self._change(host, address=address, verified_at=None)
+        elif address != record.address:
+            self._change(host, pending_address=address)
+
+    def _check_if_needed(self, host: _Host, announced: bool, anew: bool, now: float) -> None:
+        """Verify on re-announce, new boot, change of address, and to leave unhealthy (2.2)."""
+        record = host.record
+        if record.pending_address is not None and not self._move_checks.under_way(record.host_id):
+            self._check_move(host, now)
+        if record.state is _H:
+            # When the bus comes back all hosts announce at once; their turn comes anyway (1.7).
+            calm = self._leases.back_within(self.settings.reverify, now)
+            needed = anew or (announced and not calm)
+        else:
+            needed = anew or announced or not self._checks.under_way(record.host_id)
+        if needed:
+            self._check(host, now)
+
+    # Verification.
+
+    def _check(self, host: _Host, now: float) -> None:
+        record = host.record
+        if (ticket := self._checks.begin(record.host_id, now)) is not None:
+            self._out.append(Verify(ticket, record.host_id, record.address, record.key))
+
+    def _check_move(self, host: _Host, now: float) -> None:
+        record = host.record
+        if record.pending_address is None:
+            return
+        if (ticket := self._move_checks.begin(record.host_id, now)) is not None:
+            self._out.append(Verify(ticket, record.host_id, record.pending_address, record.key))
+
+    def _judge(self, host: _Host, verdict: Verdict, now: float) -> None:
+        if verdict.ok:
+            self._verified(host, now)
+            return
+        reason = f"verification: {verdict.reason}"
+        self._move(host, Event.DISPROVED, reason, now, verdict.detail)
+        self._checks.failed(host.record.host_id, now)
+        if (address := host.record.pending_address) is not None:
+            # Nothing serves at the old address any more: the new one is the only one.
+            self._drop_move(host)
+            self._place(host, address)
+            self._check(host, now)
+
+    def _judge_move(self, host: _Host, verdict: Verdict, now: float) -> None:
+        """Only a good verdict for the pending address may touch the one that serves."""
+        address = host.record.pending_address
+        if verdict.ok and address is not None:
+            self._checks.void(host.record.host_id)
+            self._drop_move(host)
+            self._change(host, address=address)
+            self._verified(host, now)
+        else:
+            self._change(host, pending_reason=f"verification: {verdict.reason}")
+            self._move_checks.failed(host.record.host_id, now)
+
+    def _verified(self, host: _Host, now: float) -> None:
+        if host.record.state is not _H and not self._leases.fresh(host.heard, now):
+            # It answers, but has been silent too long: it is asked again when it is heard.
+            return
+        self._charge(host, 0)
+        # No news to anybody who routes, so not told as a change.
+        host.record = replace(host.record, verified_at=now)
+        self._move(host, Event.VERIFIED, "verified", now)
+        self._checks.passed(host.record.host_id, self.settings.reverify, now)
+
+    def _spread_overdue_checks(self, now: float) -> None:
+        """Checks that could not be made in time are not made all at once (1.7)."""
+        overdue: list[str] = []
+        while (host_id := self._checks.due(now)) is not None:
+            overdue.append(host_id)
+        for host_id in overdue:
+            if self._hosts[host_id].record.state is _H:
+                self._checks.put_off(host_id, self.settings.reverify, now)
+            else:
+                self._check(self._hosts[host_id], now)
+
+    def _drop_move(self, host: _Host) -> None:
+        if host.record.pending_address is not None:
+            self._move_checks.void(host.record.host_id)
+            self._change(host, pending_address=None, pending_reason="")
+
+    # Trust.
+
+    def _reconsider(self, host_id: str, now: float, wall: float) -> None:
+        """The host's enrolment is another one, or its time is over."""
+        host = self._hosts.get(host_id)
+        if host is None:
+            return
+        grant = self._grants.enrolled(host_id, wall)
+        if isinstance(grant, Reason):
+            if host.trusted:
+                host.trusted = False
+                self._move(host, Event.UNTRUSTED, str(grant), now)
+            elif host.record.state is _P:
+                self._change(host, reason=str(grant))
+            self._set_apps(host, grant)
+        elif grant.key == host.record.key:
+            self._trust(host, grant)
+            if host.record.state is not _H and self._leases.fresh(host.heard, now):
+                self._check(host, now)
+        elif host.record.state is _P:
+            self._move(host, Event.FORGOTTEN, "", now)
+        else:
+            detail = f"key {grant.key.key_id} is enrolled"
+            self._move(host, Event.UNTRUSTED, str(Reason.KEY_CHANGED), now, detail)
+
+    def _trust(self, host: _Host, grant: Enrolment) -> None:
+        """The host's key is enrolled: it has a place of its own and may serve what is granted."""
+        host_id = host.record.host_id
+        host.trusted = True
+        if self._grants.listed(host_id):
+            self._grants.watch(host_id)
+            self._charge(host, 0)
+        if host.record.state is _P:
+            self._change(host, reason="unverified")
+        self._set_apps(host, grant)
+
+    def _set_apps(self, host: _Host, grant: Grant) -> None:
+        apps, refused = divide(host.description.apps, grant)
+        if isinstance(grant, Enrolment) and refused != host.record.refused_apps:
+            self.counters[Reason.APP_REFUSED] += len(refused)
+        self._change(host, apps=apps, refused_apps=refused)
+
+    def _check_room(self, number: int, cost: int) -> None:
+        """A flood of strangers is refused; nobody who is here makes room for it (1.5)."""
+        if (
+            self._strangers + number > self.settings.max_provisional
+            or self._stranger_bytes + cost > self.settings.max_provisional_bytes
+        ):
+            raise Refused(Reason.TOO_MANY, f"{self._strangers} hosts are provisional")
+
+    def _charge(self, host: _Host, cost: int) -> None:
+        """Count the host as provisional for `cost` bytes, or with 0 no more."""
+        self._strangers += (cost > 0) - (host.cost > 0)
+        self._stranger_bytes += cost - host.cost
+        host.cost = cost
+
+    # Changes.
+
+    def _move(self, host: _Host, event: Event, reason: str, now: float, detail: str = "") -> None:
+        """Make the one step that TRANSITIONS has for this state and event."""
+        record = host.record
+        state = TRANSITIONS[record.state, event]
+        if state is None:
+            self._forget(host)
+            return
+        since = record.since if state is record.state else now
+        self._change(host, state=state, reason=reason, since=since, detail=detail)
+        if state is _H:
+            self._leases.heard(record.host_id, host.heard)
+            self._removals.cancel(record.host_id)
+            return
+        self._leases.drop(record.host_id)
+        self._removals.set(record.host_id, self._gone_at(host))
+        if event is not Event.DISPROVED:
+            self._checks.void(record.host_id)
+            self._drop_move(host)
+
+    def _remove_forgotten(self, now: float) -> None:
+        while (host_id := self._removals.pop(now)) is not None:
+            host = self._hosts[host_id]
+            gone_at = self._gone_at(host)
+            if gone_at > now:
+                # It was heard since; noted only now, because most messages come long before.
+                self._removals.set(host_id, gone_at)
+            else:
+                self._move(host, Event.FORGOTTEN, "", now)
+
+    def _gone_at(self, host: _Host) -> float:
+        """When a host that serves nothing is forgotten: its time after it was last heard."""
+        if host.record.state is _P:
+            return host.heard + self.settings.provisional_ttl
+        return max(host.record.since, host.heard) + self.settings.unhealthy_ttl
+
+    def _forget(self, host: _Host) -> None:
+        host_id = host.record.host_id
+        self._charge(host, 0)
+        self._recount(host.record.apps, ())
+        self._leases.drop(host_id)
+        self._removals.cancel(host_id)
+        self._checks.forget(host_id)
+        self._move_checks.forget(host_id)
+        del self._hosts[host_id]
+        self._changed[host_id] = None
+
+    def _change(self, host: _Host, **changes: object) -> None:
+        """Replace the record if anything in it becomes another."""
+        before = host.record
+        after = replace(before, **changes)  # type: ignore[arg-type]  # by name, as replace does
+        if after != before:
+            self._recount(before.apps, after.apps)
+            host.record = after
+            self._changed[before.host_id] = None
+
+    def _recount(self, before: tuple[str, ...], after: tuple[str, ...]) -> None:
+        """Some entry or host has these apps now instead of those."""
+        if before == after:
+            return
+        self._apps.update(after)
+        for app in before:
+            self._apps[app] -= 1
+            if not self._apps[app]:
+                del self._apps[app]
+
+    def _flush(self) -> list[Action]:
+        """Hand out what is to be done: one word on each changed host, then the rest in order."""
+        if not self._changed and not self._out:
+            return []
+        actions: list[Action] = []
+        for host_id in self._changed:
+            host = self._hosts.get(host_id)
+            actions.append(Remove(host_id) if host is None else Update(host.record))
+        actions += self._out
+        self._changed = {}
+        self._out = []
+        return actions
