@@ -360,7 +360,7 @@ class Settings(Section):
     base_domains: Annotated[tuple[DnsName, ...], AfterValidator(unique)] = Field(
         min_length=1,
         examples=[["smart-app.example"]],
-        description="Domains below which every app has a hostname, <label>.<base domain>. Lower "
+        description="Domains below which every app has a hostname, `<label>.<base domain>`. Lower "
         "case, A-labels. Point a wildcard DNS record of each at the gateways.",
     )
     hostnames: Annotated[tuple[DnsName, ...], AfterValidator(unique)] = Field(

@@ -1,0 +1,117 @@
+"""The acceptance checks: `python -m tests.prove` lists them, with names it runs these.
+
+Owns the table that maps each promise to the command that shows it. A command prints its figure
+last and fails with an exit code other than 0. Some take minutes; none needs a network.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+REPO = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One promise: its name, the sentence, and the command whose last line is the figure."""
+
+    name: str
+    sentence: str
+    argv: tuple[str, ...]
+
+
+def pytest(*paths: str) -> tuple[str, ...]:
+    """Return the command that runs these tests."""
+    return ("python", "-m", "pytest", "-q", *paths)
+
+
+CHECKS = (
+    Check("suite", "The whole test suite is green in under 5 minutes.", pytest()),
+    Check(
+        "requests",
+        "Every raw request of the corpus is answered or refused as it must be.",
+        ("python", "-m", "tests.corpus", "tests/data/http1"),
+    ),
+    Check(
+        "responses",
+        "Every raw response of the corpus reaches the client as it must, or not at all.",
+        ("python", "-m", "tests.corpus", "tests/data/responses"),
+    ),
+    Check(
+        "configuration",
+        "Broken configurations are refused with file, key, fault and remedy.",
+        pytest("tests/smartgw/test_config.py", "tests/smartgw/cli/test_check.py"),
+    ),
+    Check(
+        "layout",
+        "Who may import whom and who may do I/O holds for every module.",
+        pytest("tests/test_layering.py"),
+    ),
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """List the checks, or run those that are named; 0 all passed, 1 one failed, 2 no such."""
+    parser = argparse.ArgumentParser("prove", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help='checks to run, or "all"')
+    parser.add_argument("--json", action="store_true", help="the list or the results as JSON")
+    args = parser.parse_args(argv)
+    known = {check.name: check for check in CHECKS}
+    if not args.names:
+        show(CHECKS, as_json=args.json)
+        return 0
+    names = list(known) if args.names == ["all"] else args.names
+    if unknown := [name for name in names if name not in known]:
+        parser.error(f"no check {', '.join(unknown)}; there are {', '.join(known)}")
+    results = [run(known[name], quiet=args.json) for name in names]
+    failed = [result for result in results if not result["passed"]]
+    if args.json:
+        print(json.dumps({"results": results}))
+    elif len(results) > 1:
+        for result in results:
+            word = "passed" if result["passed"] else "FAILED"
+            print(f"{word}  {result['name']:<16} {result['figure']}")
+        print(f"{len(results) - len(failed)} passed, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+def show(checks: Sequence[Check], *, as_json: bool) -> None:
+    """Print the checks with the commands behind them."""
+    if as_json:
+        found = [{"name": c.name, "sentence": c.sentence, "argv": list(c.argv)} for c in checks]
+        print(json.dumps({"checks": found}))
+        return
+    for check in checks:
+        print(f"{check.name:<16} {check.sentence}\n{'':<16} $ {' '.join(check.argv)}")
+
+
+def run(check: Check, *, quiet: bool) -> dict[str, object]:
+    """Run one check, its output passed on as it comes; returns what came of it."""
+    if not quiet:
+        print(f"# {check.name}: {check.sentence}", flush=True)
+    argv = [sys.executable if part == "python" else part for part in check.argv]
+    figure = ""
+    started = time.monotonic()
+    with subprocess.Popen(
+        argv, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            figure = line.strip() or figure
+            if not quiet:
+                print(line, end="", flush=True)
+    return {
+        "name": check.name,
+        "passed": process.returncode == 0,
+        "figure": figure,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
