@@ -6,6 +6,9 @@ path.py's.
 """
 
 import asyncio
+import os
+import socket
+import struct
 from typing import TYPE_CHECKING, cast
 
 from smartgw.errors import ANSWERS, REFUSED_MESSAGE, Reason
@@ -40,6 +43,7 @@ class Http1Downstream(asyncio.Protocol):
         "_body",
         "_body_left",
         "_buffer",
+        "_choked",
         "_chunked_out",
         "_closing",
         "_exchange",
@@ -48,6 +52,7 @@ class Http1Downstream(asyncio.Protocol):
         "_listening",
         "_paused",
         "_processing",
+        "_sized",
         "_trusted",
         "deadline",
         "peer",
@@ -67,10 +72,12 @@ class Http1Downstream(asyncio.Protocol):
         self._body: ChunkedBody | None = None
         self._body_left = 0
         self._chunked_out = False
+        self._choked = False
         self._closing = False
         self._linger_end = 0.0
         self._paused = False
         self._processing = False
+        self._sized = True
         self._authority = b""
         self._forwarding = b""
         self._trusted = False
@@ -97,6 +104,11 @@ class Http1Downstream(asyncio.Protocol):
             if self._closing:
                 self._discard()
                 return
+            if self._choked:
+                # It does not take its answers: it gets no further ones to pile up.
+                self._buffer += data
+                self._pause()
+                return
             if self._buffer:
                 data = self._buffer + data
                 self._buffer = b""
@@ -119,11 +131,11 @@ class Http1Downstream(asyncio.Protocol):
                 self._listening.path.body_refused(
                     exchange, Reason.BAD_REQUEST, "the connection ended within the body"
                 )
-                return self._closing and not self.transport.is_closing()
-            self._gone(exchange)
+            else:
+                self._gone(exchange)
         elif self._buffer and not self._closing:
             self._refuse(Reason.BAD_REQUEST, "the connection ended within the head")
-            return True
+        # The transport closes once what was written has left.
         return None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -133,13 +145,17 @@ class Http1Downstream(asyncio.Protocol):
         self._listening.dismiss(self)
 
     def pause_writing(self) -> None:
+        self._choked = True
         exchange = self._exchange
         if exchange is not None and exchange.upstream is not None:
             exchange.upstream.pause_reading()
 
     def resume_writing(self) -> None:
+        self._choked = False
         exchange = self._exchange
-        if exchange is not None:
+        if exchange is None:
+            self._go_on()
+        else:
             self._await_progress(exchange)
             if exchange.upstream is not None:
                 exchange.upstream.resume_reading()
@@ -158,11 +174,11 @@ class Http1Downstream(asyncio.Protocol):
                 if rest is None:
                     return
                 data = rest
-                if self._exchange is not None or self._closing:
+                if self._closing:
+                    return
+                if self._exchange is not None or self._choked:
                     self._buffer = data
                     return
-                # An exchange that ended at once may have left bytes of its body's successor.
-                data, self._buffer = self._buffer or data, b""
         finally:
             self._processing = False
 
@@ -347,6 +363,7 @@ class Http1Downstream(asyncio.Protocol):
         request = exchange.request
         if not exchange.request_done or self._closing:
             request.keep_alive = False
+        self._sized = length >= 0
         if length < 0:
             if request.minor:
                 self._chunked_out = True
@@ -386,7 +403,9 @@ class Http1Downstream(asyncio.Protocol):
         self._end(exchange)
 
     def break_off(self) -> None:
-        # A reset also tells a client whose answer had no length that it is not whole.
+        if not self._chunked_out and not self._sized:
+            # Without a length only a reset tells the client that its answer is not whole.
+            reset_on_close(self.transport)
         self._closing = True
         self._exchange = None
         self.transport.abort()
@@ -449,17 +468,13 @@ class Http1Downstream(asyncio.Protocol):
             exchange.request.keep_alive = False
         if exchange.request.keep_alive:
             self.deadline = listening.loop.time() + listening.deadlines.keepalive
-            if self._paused:
-                self._resume()
-            if self._buffer and not self._processing:
-                data, self._buffer = self._buffer, b""
-                self._heads(data)
+            self._go_on()
             return
         self._closing = True
-        self._buffer = b""
+        unread, self._buffer = bool(self._buffer), b""
         now = listening.loop.time()
         self.deadline = now + listening.deadlines.response_body
-        if exchange.request_done and exchange.reason not in _UNREAD:
+        if exchange.request_done and not unread and exchange.reason not in _UNREAD:
             self.transport.close()
             return
         # The client may still be sending: closed now, a reset could overtake the answer.
@@ -471,6 +486,16 @@ class Http1Downstream(asyncio.Protocol):
             self.transport.write_eof()
         else:
             self.transport.close()
+
+    def _go_on(self) -> None:
+        """Take the next request, unless the client leaves its answers lying."""
+        if self._choked or self._closing:
+            return
+        if self._paused:
+            self._resume()
+        if self._buffer and not self._processing:
+            data, self._buffer = self._buffer, b""
+            self._heads(data)
 
     def _discard(self) -> None:
         """Read and forget what a client sends whose answer is on its way."""
@@ -504,6 +529,13 @@ class Http1Downstream(asyncio.Protocol):
 
     def _count_tunnel_end(self) -> None:
         self._listening.path.counters.tunnels -= 1
+
+
+def reset_on_close(transport: asyncio.Transport) -> None:
+    """Have the connection end with a reset instead of an orderly end."""
+    sock = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+    with sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 _UNREAD = frozenset(reason for reason, answer in ANSWERS.items() if answer.close)

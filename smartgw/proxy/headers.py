@@ -92,8 +92,8 @@ def first_value(lines: Iterable[bytes], name: bytes) -> bytes | None:
 class Forwarding:
     """Who the client is, and the lines that tell the host: X-Forwarded-*, Forwarded, Via."""
 
-    def __init__(self, gateway: str, trusted: Sequence[IPv4Network | IPv6Network]) -> None:
-        self._via = b"\r\nVia: 1.1 " + gateway.encode()
+    def __init__(self, cluster: str, trusted: Sequence[IPv4Network | IPv6Network]) -> None:
+        self._via = b"\r\nVia: 1.1 " + cluster.encode()
         self._trusted = tuple(trusted)
 
     def trusts(self, address: str) -> bool:

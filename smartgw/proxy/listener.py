@@ -37,7 +37,7 @@ class Listening:
         self.watch = watch
         self.bounds = bounds
         self.deadlines = settings.deadlines
-        self.forwarding = Forwarding(settings.gateway, settings.proxy.trusted)
+        self.forwarding = Forwarding(settings.cluster, settings.proxy.trusted)
         self._per_address = settings.limits.connections_per_address
         self._in_all = settings.limits.connections
         self._by_address: dict[str, int] = {}

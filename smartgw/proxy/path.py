@@ -169,10 +169,10 @@ class Path:
         """Choose a host and a connection to it; the exchange goes on when there is one."""
         route = exchange.route
         assert route is not None
-        links = [self.pools.link(host) for host in route.hosts]
+        hosts = route.hosts
         if exchange.tried:
-            links = [link for link in links if link.host not in exchange.tried]
-        link = choose(links, random.random)
+            hosts = tuple(host for host in hosts if host not in exchange.tried)
+        link = choose(hosts, self.pools.link, random.random)
         if link is None:
             self.refuse(exchange, exchange.failure or Reason.NO_UPSTREAM, exchange.failure_detail)
             return

@@ -245,7 +245,10 @@ class Pools:
         link = self._links.get(host)
         if link is None:
             link = self._links[host] = HostLink(self, host, self._limit)
-            self._by_host[host.host_id] = link
+            # An exchange that still holds an older Snapshot may ask for a host's former entry.
+            known = self._by_host.get(host.host_id)
+            if known is None or known.retired:
+                self._by_host[host.host_id] = link
         return link
 
     def retire(self, host_id: str, current: HostEntry | None, cut: bool) -> None:

@@ -409,9 +409,12 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _complete(self, exchange: Exchange, keep: bool) -> None:
         """The answer is whole: free the connection, or end it."""
-        keep = keep and exchange.request_done
+        request_done = exchange.request_done
         self._detach()
-        if keep and self.link is not None and not self.transport.is_closing():
+        if not request_done:
+            # It does not want the rest; whatever is still unsent must not wait for it.
+            self.abandon()
+        elif keep and self.link is not None and not self.transport.is_closing():
             self.state = State.IDLE
             self.idle_since = self.loop.time()
             self.transport.resume_reading()
