@@ -43,6 +43,46 @@ CHECKS = (
         ("python", "-m", "tests.corpus", "tests/data/responses"),
     ),
     Check(
+        "writes",
+        "1,000 writes against hosts that die at every stage: none is executed twice.",
+        pytest("tests/smartgw/proxy/test_writes.py"),
+    ),
+    Check(
+        "impostors",
+        "A host that is not what it says gets challenges at most, and status names why.",
+        pytest("tests/smartgw/proxy/test_impostors.py"),
+    ),
+    Check(
+        "takeover",
+        "A program that takes over a killed host's port gets no request, 100 of 100.",
+        pytest("tests/smartgw/proxy/test_impostors.py", "-k", "takeover"),
+    ),
+    Check(
+        "challenges",
+        "A challenge sent to an app's hostname, in any spelling, never reaches a host.",
+        pytest("tests/smartgw/proxy/test_wellknown.py"),
+    ),
+    Check(
+        "memory",
+        "300 MiB with a stalled reader on either side: memory grows by less than 2 MiB.",
+        pytest("tests/smartgw/proxy/test_streaming.py", "-k", "300_mib"),
+    ),
+    Check(
+        "replay",
+        "Real reports against systems of this kind, each with the right behaviour.",
+        pytest("tests/smartgw/proxy/test_replay_cases.py", "tests/smartgw/proxy/test_websocket.py"),
+    ),
+    Check(
+        "browser",
+        "Page, WebSocket and server-sent events work in a real browser through a gateway.",
+        pytest("tests/smartgw/test_browser.py"),
+    ),
+    Check(
+        "autobahn",
+        "No Autobahn WebSocket case fails through the gateway that the echo alone passes.",
+        ("python", "-m", "tests.autobahn"),
+    ),
+    Check(
         "configuration",
         "Broken configurations are refused with file, key, fault and remedy.",
         pytest("tests/smartgw/test_config.py", "tests/smartgw/cli/test_check.py"),
