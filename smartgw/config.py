@@ -27,8 +27,12 @@ __all__ = ["ConfigError", "Problem", "Settings", "load", "split_host_port"]
 
 PREFIX = "SMARTGW_"
 FILE_VARIABLE = "SMARTGW_CONFIG"
-# Not settings: the file itself, and the gateway that `smartgw status` asks.
-OTHER_VARIABLES = (FILE_VARIABLE, "SMARTGW_ENDPOINT")
+# Not settings, but names that a gateway may inherit: its file, the gateway that `smartgw status`
+# asks, and the programs that the demo and the tests start.
+OTHER_VARIABLES = (
+    *(FILE_VARIABLE, "SMARTGW_ENDPOINT"),
+    *("SMARTGW_NATS_SERVER", "SMARTGW_CHROMIUM"),
+)
 MAX_FILE_BYTES = 1 << 20
 LISTED = "docs/configuration.md lists the settings"
 
