@@ -1,0 +1,140 @@
+"""The sidecar: an app in any language becomes a host that can prove its key (contract 12.4).
+
+Owns the listening socket, how many connections there may be, how long each may wait, and the order
+of a graceful stop. What happens on a connection is `sidecar_http.py`'s, or `sidecar_raw.py`'s.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from types import TracebackType
+from typing import Final, Self
+
+from smartgw_hosts.challenge import Responder
+from smartgw_hosts.sidecar_app import AppPool
+from smartgw_hosts.sidecar_http import Connection, HttpConnection
+from smartgw_hosts.sidecar_raw import RawConnection
+
+CONNECTIONS: Final = 4096
+"""Connections at once; one more is reset. Each may hold one to the app."""
+GRACE: Final = 20.0
+"""Seconds for what is in flight when the sidecar stops (contract 11.1)."""
+SETTLE: Final = 0.5
+"""Seconds for gateways to hear the host's `leave`, before their kept connections end."""
+BACKLOG: Final = 1024
+
+_log = logging.getLogger(__name__)
+
+
+class Sidecar:
+    """Listens on `listen` in front of the app at `to`, both (host, port).
+
+    `async with Sidecar(...)`, or `start()` and `stop()`. So that gateways leave before the
+    connections do, leave the HostAgent's block first:
+    `async with Sidecar(agent.responder, ...), agent: ...`. `raw` relays bytes unparsed after the
+    challenge that opens a connection.
+    """
+
+    def __init__(
+        self,
+        responder: Responder,
+        listen: tuple[str, int],
+        to: tuple[str, int],
+        raw: bool = False,
+        *,
+        connections: int = CONNECTIONS,
+    ) -> None:
+        self.responder = responder
+        self.pool = AppPool(*to)
+        self.stopping = False
+        self._listen = listen
+        self._raw = raw
+        self._limit = connections
+        self._connections: set[Connection] = set()
+        self._empty = asyncio.Event()
+        self._listener: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, also when asked for port 0."""
+        assert self._listener is not None, "not started"
+        port: int = self._listener.sockets[0].getsockname()[1]
+        return port
+
+    @property
+    def connections(self) -> int:
+        """Connections from gateways now."""
+        return len(self._connections)
+
+    async def start(self) -> None:
+        """Begin to listen. Raises OSError when the address cannot be listened on."""
+        kind = RawConnection if self._raw else HttpConnection
+        self._listener = await asyncio.get_running_loop().create_server(
+            lambda: kind(self), *self._listen, backlog=BACKLOG
+        )
+        for listening in self._listener.sockets:
+            # Accepted sockets inherit it: a gateway that vanished without a word is noticed.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._sweeper = asyncio.create_task(self._sweep(), name="sidecar-sweep")
+
+    async def stop(self, grace: float = GRACE) -> None:
+        """Accept no more, finish what is in flight within `grace` seconds, cut the rest."""
+        self.stopping = True
+        if self._listener is not None:
+            self._listener.close()
+        try:
+            async with asyncio.timeout(grace):
+                if self._connections:
+                    await asyncio.sleep(SETTLE)
+                while self._connections:
+                    for connection in tuple(self._connections):
+                        connection.close_if_idle()
+                    self._empty.clear()
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._empty.wait(), 0.1)
+        except TimeoutError:
+            pass
+        if self._connections:
+            _log.warning("%d connections were cut after %g s", len(self._connections), grace)
+        for connection in tuple(self._connections):
+            connection.abort()
+        self.pool.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+        await asyncio.sleep(0)  # the transports' last callbacks
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    def opened(self, connection: Connection) -> bool:
+        if len(self._connections) >= self._limit:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def lost(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._empty.set()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            now = time.monotonic()
+            for connection in tuple(self._connections):
+                if connection.deadline <= now:
+                    connection.expire()
+            self.pool.prune()
