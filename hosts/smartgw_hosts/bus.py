@@ -156,9 +156,11 @@ class Bus:
         if connection is not None and connection.alive:
             with contextlib.suppress(Exception):
                 await connection.exchange(min(1.0, self._timeout))
-        if task is not None:
+        while task is not None and not task.done():
+            # Again if need be: until Python 3.12, wait_for() loses a cancellation that comes as
+            # its dial fails.
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await asyncio.wait({task}, timeout=0.1)
         for waiting in self._queue:
             if isinstance(waiting, asyncio.Future) and not waiting.done():
                 waiting.set_result(None)
