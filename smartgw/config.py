@@ -224,8 +224,21 @@ def _file_faults(values: Mapping[str, Any]) -> Iterator[tuple[Key, str, str]]:
             continue
         if not stat.S_ISREG(mode):
             yield key, f"{shown(value)} is not a file", "write the path of an existing file"
-        elif key[1].endswith("seed_file") and mode & 0o077:
-            yield key, f"{shown(value)} is open to others", f"run: chmod 600 {shlex.quote(value)}"
+        elif key == ("bus", "nkey_seed_file"):
+            if mode & 0o077:
+                remedy = f"run: chmod 600 {shlex.quote(value)}"
+                yield key, f"{shown(value)} is open to others", remedy
+            elif not _holds_a_seed(Path(value)):
+                remedy = "write the one line that `nk -gen user` prints, beginning with SU"
+                yield key, f"{shown(value)} does not hold the seed of a NATS user", remedy
+
+
+def _holds_a_seed(path: Path) -> bool:
+    try:
+        content = path.read_bytes()[:200]
+    except OSError:
+        return False
+    return re.fullmatch(rb"SU[A-Z2-7]{56}", content.strip()) is not None
 
 
 def _is_seed(value: str) -> bool:

@@ -64,7 +64,9 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(f"the enrolment list is refused\n{error}") from None
     except OSError as error:
         # A port in use, an address that is not ours, a log that cannot be opened.
-        raise CommandError(f"cannot start: {error}") from None
+        reason = error.strerror or str(error)
+        where = f": {error.filename}" if error.filename else ""
+        raise CommandError(f"cannot start: {reason}{where}") from None
     return 0
 
 

@@ -300,10 +300,13 @@ def test_nothing_at_all_says_what_is_needed() -> None:
     ]
 
 
+SEED = "SU" + "A" * 56
+
+
 def test_seed_file_must_be_private(tmp_path: Path) -> None:
     """11.5: a seed that others can read is refused with the command that repairs it."""
     seed = tmp_path / "bus seed"
-    seed.write_text("SUAB")
+    seed.write_text(f"{SEED}\n")
     seed.chmod(0o640)
     file = tmp_path / "smartgw.toml"
     file.write_text(toml(GOOD | {"bus": {"nkey_seed_file": "bus seed"}}))
@@ -313,6 +316,11 @@ def test_seed_file_must_be_private(tmp_path: Path) -> None:
     assert problem.remedy == f"run: chmod 600 '{seed}'"
     seed.chmod(0o600)
     assert load(file, {}).bus.nkey_seed_file == seed
+    seed.write_text(SEED[:-1])
+    [problem] = refused(file)
+    assert problem.fault.endswith("does not hold the seed of a NATS user")
+    assert SEED[:-1] not in str(problem)
+    assert "nk -gen user" in problem.remedy
 
 
 SECRET = "SUAM" + "QWERTYUIOPASDFGHJKLZXCVBNM234567QWERTYUIOPASDFGHJKLZXC"
