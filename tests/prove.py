@@ -33,6 +33,19 @@ def pytest(*paths: str) -> tuple[str, ...]:
 CHECKS = (
     Check("suite", "The whole test suite is green in under 5 minutes.", pytest()),
     Check(
+        "demo",
+        "`smartgw demo` serves its apps by verified hosts and leaves no process, killed or not.",
+        pytest("tests/smartgw/test_demo.py", "tests/smartgw/demo"),
+    ),
+    Check(
+        "discovery",
+        "Every bad bus message, key and address of the case files is refused for its reason.",
+        pytest(
+            *("tests/hosts/test_nats_cases.py", "tests/hosts/test_identity.py"),
+            "tests/hosts/test_addresses.py",
+        ),
+    ),
+    Check(
         "requests",
         "Every raw request of the corpus is answered or refused as it must be.",
         ("python", "-m", "tests.corpus", "tests/data/http1"),
