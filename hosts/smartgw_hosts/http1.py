@@ -300,9 +300,9 @@ def parse_request(head: bytes, names: FieldNames, bounds: Bounds) -> RequestHead
             value = value.strip(_OWS).lower()
             upgrade = value if upgrade is None else upgrade + b"," + value
         elif kind == EXPECT:
-            if value.strip(_OWS).lower() != b"100-continue":
-                raise MessageRefused(417, "Expect names something other than 100-continue")
-            expect = True
+            value = value.strip(_OWS).lower()
+            if expect is None or value != b"100-continue":
+                expect = value
     if host is None:
         if minor or authority is None:
             raise MessageRefused(400, "no Host field")
@@ -333,8 +333,11 @@ def parse_request(head: bytes, names: FieldNames, bounds: Bounds) -> RequestHead
             request.upgrade = tuple(part.strip(_OWS) for part in upgrade.split(b","))
     elif connection is not None:
         request.keep_alive = True
-    # RFC 9110 10.1.1: an expectation in an HTTP/1.0 request is ignored.
-    request.expect = bool(expect and minor)
+    # RFC 9110 10.1.1: an expectation in an HTTP/1.0 request is ignored. One that we do not know
+    # is told last, so that what is malformed (folded, say) is 400 first.
+    request.expect = bool(minor) and expect is not None
+    if request.expect and expect != b"100-continue":
+        raise MessageRefused(417, "Expect names something other than 100-continue")
     request.lines = kept
     request.marked = marked
     request.noted = noted
