@@ -29,6 +29,8 @@ TICK: Final = 0.25
 STALL: Final = 1.0
 """A tick this late means that we did not run: what hosts said meanwhile was not heard (1.7).
 Less is covered by asking the bus before a lease is over."""
+SLOW: Final = 1.0
+"""A bus that takes this long to answer a PING was away (1.7)."""
 BATCH: Final = 0.02
 """Seconds for which changes are collected, so that many hosts make one new routing table."""
 RETRY: Final = 1.0
@@ -227,16 +229,25 @@ class Listener:
         if len(self._asks) < 4:  # the pool asks again every few seconds, answered or not
             task = asyncio.create_task(self._ping())
             self._asks.add(task)
-            task.add_done_callback(self._asks.discard)
+            task.add_done_callback(self._ask_ended)
+
+    def _ask_ended(self, task: asyncio.Task[None]) -> None:
+        self._asks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._say(logging.ERROR, "ask", "discovery: asking the bus failed", error=error)
 
     async def _ping(self) -> None:
         asked_at = self._now()
         try:
             # Returns when all that arrived before the answer has been through _receive.
-            await self._bus.ping()
+            seconds = await self._bus.ping()
         except BusAway:
-            return
-        self._carry_out(self._pool.bus_answered(asked_at, self._now()))
+            seconds = SLOW
+        if seconds >= SLOW:
+            # It stood still, or the way to it did: heartbeats wait there behind this answer.
+            self._carry_out(self._pool.bus_lost(self._now()))
+        else:
+            self._carry_out(self._pool.bus_answered(asked_at, self._now()))
 
     def _fill(self) -> None:
         while self._waiting and len(self._proofs) < PROOFS:

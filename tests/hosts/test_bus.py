@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
 
 import nats
 import nkeys
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from nacl.utils import random as random_bytes
 
 from smartgw_hosts.bus import Bus, BusAway
@@ -29,6 +37,7 @@ async def running(
     limit: int = 20_000,
     up: bool = True,
     nkey_seed: str | None = None,
+    tls: ssl.SSLContext | None = None,
     on_state: Callable[[bool], None] | None = None,
     ping_interval: float = 5.0,
 ) -> AsyncIterator[tuple[Bus, Got]]:
@@ -38,6 +47,7 @@ async def running(
         servers,
         name="test",
         nkey_seed=nkey_seed,
+        tls=tls,
         on_state=on_state,
         ping_interval=ping_interval,
         timeout=0.5,
@@ -406,6 +416,44 @@ async def test_a_read_loop_that_ended_is_replaced() -> None:
     ):
         assert bus.publish("t.a", b"")
         await until(lambda: visits == 2 and bus.connected)
+
+
+def certificate(folder: Path) -> None:
+    """A certificate for 127.0.0.1 that signs itself: cert.pem and key.pem."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "bus")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "cert.pem").write_bytes(made.public_bytes(Encoding.PEM))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
+
+
+async def test_tls(tmp_path: Path) -> None:
+    """Over TLS the bus comes back after a restart too, and trusts only the configured CA."""
+    certificate(tmp_path)
+    config = f'tls {{ cert_file: "{tmp_path}/cert.pem", key_file: "{tmp_path}/key.pem" }}'
+    trusted = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+    async with Nats(config) as server:
+        url = f"tls://127.0.0.1:{server.port}"
+        async with running(url, tls=trusted) as (bus, got):
+            assert await received(bus, got, b"1")
+            server.kill()
+            server.start()
+            await until(lambda: bus.counters["generations"] == 2)
+            assert await received(bus, got, b"2")
+        async with running(url, tls=ssl.create_default_context(), up=False) as (bus, _):
+            await until(lambda: bus.counters["dial_failures"] >= 2)
+            assert not bus.connected
 
 
 async def test_tls_is_never_given_up(caplog: pytest.LogCaptureFixture) -> None:
