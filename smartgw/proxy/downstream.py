@@ -12,7 +12,7 @@ import struct
 from typing import TYPE_CHECKING, cast
 
 from smartgw.errors import ANSWERS, REFUSED_MESSAGE, Reason
-from smartgw.proxy.exchange import Exchange, Upstream
+from smartgw.proxy.exchange import SAFE_METHODS, Exchange, Upstream
 from smartgw.proxy.tunnel import Tunnel
 from smartgw_hosts.chunked import ChunkedBody, chunk, last_chunk
 from smartgw_hosts.http1 import (
@@ -291,16 +291,23 @@ class Http1Downstream(asyncio.Protocol):
     # ---- deadlines ----
 
     def _await_body(self, exchange: Exchange) -> None:
-        if exchange.status:
-            return
-        deadlines = self._listening.deadlines
-        self.deadline = self._listening.loop.time() + min(
-            deadlines.request_body, deadlines.response_head
-        )
+        if not exchange.status:
+            deadlines = self._listening.deadlines
+            now = self._listening.loop.time()
+            self.deadline = min(now + deadlines.request_body, self._answer_due(exchange, now))
 
     def _await_answer(self, exchange: Exchange) -> None:
         if not exchange.status:
-            self.deadline = self._listening.loop.time() + self._listening.deadlines.response_head
+            self.deadline = self._answer_due(exchange, self._listening.loop.time())
+
+    def _answer_due(self, exchange: Exchange, now: float) -> float:
+        """Return when the one deadline to the answer's head passes (contract 5.1).
+
+        A read has it from its beginning. An upload may take as long as it makes progress, so a
+        write has it from the last that came of its body.
+        """
+        since = exchange.started if exchange.request.method in SAFE_METHODS else now
+        return since + self._listening.deadlines.response_head
 
     def _await_progress(self, exchange: Exchange) -> None:
         if exchange.status:
@@ -312,18 +319,18 @@ class Http1Downstream(asyncio.Protocol):
         self.deadline = now + deadlines.linger
         exchange = self._exchange
         if exchange is not None and not exchange.over:
+            exchange.request.keep_alive = False
             waits_for_client = not exchange.request_done and not self._paused
             if (
-                not exchange.status
-                and waits_for_client
+                waits_for_client
+                and not exchange.status
                 and deadlines.request_body <= deadlines.response_head
+                and self._answer_due(exchange, now) > now
             ):
-                exchange.request.keep_alive = False
                 self._listening.path.body_refused(
                     exchange, Reason.REQUEST_TIMEOUT, "the body made no progress"
                 )
             else:
-                exchange.request.keep_alive = False
                 self._listening.path.timed_out(exchange)
         elif self._closing or not self._buffer:
             self.transport.abort()

@@ -11,6 +11,9 @@ from smartgw.errors import Reason
 from smartgw.routing.table import HostEntry, Route
 from smartgw_hosts.http1 import RequestHead, ResponseHead
 
+SAFE_METHODS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
+"""Requests that may be sent to another cluster, and again (contract 5); all others are writes."""
+
 
 class Sent(IntEnum):
     """How much of the request has left for a host (contract 5.5)."""

@@ -14,7 +14,7 @@ from smartgw.errors import ANSWERS, Reason
 from smartgw.proxy import headers
 from smartgw.proxy.choice import choose
 from smartgw.proxy.counters import Counters
-from smartgw.proxy.exchange import Exchange, Sent
+from smartgw.proxy.exchange import SAFE_METHODS, Exchange, Sent
 from smartgw.routing.hostname import hostname_of
 from smartgw.routing.table import Route, Snapshot
 from smartgw.routing.wellknown import is_reserved
@@ -30,7 +30,6 @@ PENDING_LIMIT = 65_536
 """Bytes of a request body that are held while it waits for a connection (contract 5.6)."""
 
 _MAX_HOSTNAMES = 4_096
-_SAFE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 _SENT_WORDS = {Sent.NONE: b"none", Sent.PARTIAL: b"partial", Sent.FULL: b"full"}
 
 
@@ -295,7 +294,7 @@ class Path:
             lines.append(b"Retry-After: 1")
         elif answer.status == 405:
             lines.append(b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
-        elif answer.status in (502, 504) and request.method not in _SAFE:
+        elif answer.status in (502, 504) and request.method not in SAFE_METHODS:
             lines.append(b"X-Smartgw-Request-Sent: " + _SENT_WORDS[exchange.sent])
         if answer.close:
             request.keep_alive = False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 from smartgw.errors import Reason
 from smartgw.proxy import headers
 from smartgw.proxy.deadlines import NEVER, Deadlines
-from smartgw.proxy.exchange import Exchange
+from smartgw.proxy.exchange import SAFE_METHODS, Exchange
 from smartgw_hosts.challenge import BODY_BYTES, Challenge, Proof, Verdict, judge
 from smartgw_hosts.challenge import request as challenge_request
 from smartgw_hosts.chunked import ChunkedBody, chunk, last_chunk
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from smartgw.proxy.path import Path
     from smartgw.proxy.pools import HostLink
 
-_SAFE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 _MAX_PROOF_BYTES = 16_384
 # A connection that was used this recently is not asked whether it still lives, except for writes.
 _FRESH_SECONDS = 0.005
@@ -235,7 +234,7 @@ class UpstreamConnection(asyncio.Protocol):
         """
         if self.state is not State.IDLE or self.transport.is_closing():
             return False
-        if now - self.idle_since < _FRESH_SECONDS and method in _SAFE:
+        if now - self.idle_since < _FRESH_SECONDS and method in SAFE_METHODS:
             return True
         if self._poll is None:
             self._poll = select.poll()

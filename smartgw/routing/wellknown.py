@@ -7,7 +7,7 @@ spelling that some host might decode to one of these is refused.
 
 from urllib.parse import unquote_to_bytes
 
-_RESERVED = (b"/.well-known/smartgw", b"/.well-known/smartgw-challenge")
+_RESERVED = ([b"smartgw"], [b"smartgw-challenge"])
 _MAX_DECODINGS = 4
 
 
@@ -37,6 +37,7 @@ def _names_reserved(path: bytes) -> bool:
     for end in (b"\0", b"?", b"#"):
         path = path.partition(end)[0]
     segments: list[bytes] = []
+    name = b""
     for segment in path.replace(b"\\", b"/").split(b"/"):
         name = segment.partition(b";")[0].strip().lower()
         if name == b"..":
@@ -44,5 +45,6 @@ def _names_reserved(path: bytes) -> bool:
                 segments.pop()
         elif name not in (b"", b"."):
             segments.append(name)
-    joined = b"/" + b"/".join(segments[:2])
-    return joined in _RESERVED
+    # What stands before the prefix's last slash alone belongs to the app.
+    below = len(segments) > 2 or name in (b"", b".", b"..")
+    return below and segments[:1] == [b".well-known"] and segments[1:2] in _RESERVED
