@@ -28,10 +28,10 @@ __all__ = ["ConfigError", "Problem", "Settings", "load", "split_host_port"]
 PREFIX = "SMARTGW_"
 FILE_VARIABLE = "SMARTGW_CONFIG"
 # Not settings, but names that a gateway may inherit: its file, the gateway that `smartgw status`
-# asks, and the programs that the demo and the tests start.
-OTHER_VARIABLES = (
-    *(FILE_VARIABLE, "SMARTGW_ENDPOINT"),
-    *("SMARTGW_NATS_SERVER", "SMARTGW_CHROMIUM"),
+# asks, the programs that demo and tests start, and the options of `smartgw host` (all but what
+# may be a misspelt host_networks).
+OTHER_VARIABLES = re.compile(
+    r"SMARTGW_(CONFIG|ENDPOINT|NATS_SERVER|CHROMIUM|HOST_(?!NET)[A-Z0-9_]+)"
 )
 MAX_FILE_BYTES = 1 << 20
 LISTED = "docs/configuration.md lists the settings"
@@ -173,7 +173,7 @@ def _override(
     """Put the variables of `env` into `values`, note their keys in `origins`, yield misnomers."""
     known = {PREFIX + "__".join(key).upper(): key for key in _keys()}
     for name in sorted(env):
-        if not name.startswith(PREFIX) or name in OTHER_VARIABLES:
+        if not name.startswith(PREFIX) or OTHER_VARIABLES.fullmatch(name):
             continue
         key = known.get(name.upper())
         if key is None:

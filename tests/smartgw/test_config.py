@@ -58,7 +58,8 @@ def test_a_short_file_is_enough(tmp_path: Path) -> None:
     """11.5: what is not written has the documented default."""
     file = tmp_path / "smartgw.toml"
     file.write_text(toml(GOOD))
-    found = load(file, {"HOME": "/", "SMARTGWX": "1", "SMARTGW_ENDPOINT": "h:1"})
+    others = {"SMARTGW_ENDPOINT": "h:1", "SMARTGW_HOST_TO": "http://127.0.0.1:3000"}
+    found = load(file, {"HOME": "/", "SMARTGWX": "1", **others})
     assert found.cluster == "eu-1"
     assert [str(network) for network in found.host_networks] == ["10.0.0.0/8", "fd00::/8"]
     assert found.listen.http == ("0.0.0.0:8080",)
@@ -274,6 +275,7 @@ def test_faults_of_variables_name_the_variable(tmp_path: Path) -> None:
             "SMARTGW_DEADLINES": "5",
             "SMARTGW_BUS__SERVRS": "nats://h:1",
             "SMARTGW_XYZZY": "1",
+            "SMARTGW_HOST_NETWORK": "10.0.0.0/8",
             "SMARTGW_HOST_NETWORKS": "10.0.0.0/8,here",
             "SMARTGW_BASE_DOMAINS": "[1",
         },
@@ -283,6 +285,7 @@ def test_faults_of_variables_name_the_variable(tmp_path: Path) -> None:
         ("SMARTGW_DEADLINES", ""),
         ("SMARTGW_BUS__SERVRS", ""),
         ("SMARTGW_XYZZY", ""),
+        ("SMARTGW_HOST_NETWORK", ""),
         ("SMARTGW_HOST_NETWORKS", "host_networks"),
         ("SMARTGW_BASE_DOMAINS", "base_domains"),
     }
