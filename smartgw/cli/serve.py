@@ -1,22 +1,18 @@
 """`smartgw serve`: run one gateway until SIGTERM or Ctrl-C (contract 11.1, 12.4).
 
-Owns the process around a gateway: settings, logging, the event loop, signals, the number of
-files it may open. What a gateway is made of is `smartgw.app`'s.
+Owns what serving takes from the configuration and how it begins and ends. What a gateway is
+made of is `smartgw.app`'s.
 """
 
 import argparse
 import asyncio
-import json
 import logging
 import os
-import resource
-import signal
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smartgw.cli import CommandError
+from smartgw.cli.process import cancel_on_signal, log_to_stderr, open_many_files
 
 if TYPE_CHECKING:
     from smartgw.config import Settings
@@ -56,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(
             f"the configuration has {count} problem{'s' * (count != 1)}\n{error}"
         ) from None
-    _log_to_stderr(settings.log.level, as_json=args.json)
-    _open_many_files()
+    log_to_stderr(settings.log.level, as_json=args.json)
+    open_many_files()
     try:
         uvloop.run(_serve(settings))
     except EnrolmentError as error:
@@ -74,20 +70,7 @@ async def _serve(settings: "Settings") -> None:
     """Run a gateway until a signal; OSError and EnrolmentError tell why it cannot start."""
     from smartgw.app import Gateway
 
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    assert task is not None
-    signals = (signal.SIGTERM, signal.SIGINT)
-
-    def end() -> None:
-        # The next signal has its plain effect: whoever cannot wait need not.
-        for number in signals:
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
-        task.cancel()
-
-    for number in signals:
-        loop.add_signal_handler(number, end)
+    cancel_on_signal()
     if settings.trust.mode == "first-use":
         _log.warning(
             "TRUST IS FIRST USE: whoever reaches the bus can take an app's traffic; "
@@ -103,32 +86,3 @@ async def _serve(settings: "Settings") -> None:
         _log.info("ending")
     finally:
         await gateway.stop()
-
-
-class _JsonLines(logging.Formatter):
-    """One JSON object a record."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields)
-
-
-def _log_to_stderr(level: str, *, as_json: bool) -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        _JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
-    )
-    logging.basicConfig(level=level.upper(), handlers=[handler])
-
-
-def _open_many_files() -> None:
-    """Raise the limit of open files as far as it goes: a connection costs one on each side."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
