@@ -74,9 +74,17 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def renamed(to: tuple[str, int], hostname: str) -> AsyncIterator[int]:
     """A relay that puts `hostname` into the first head: kosoku can only name what resolves."""
 
+    relays: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
+
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        relays.add(task)
+        writers.append(writer)
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             onward, back = await asyncio.open_connection(*to)
+            writers.append(back)
             head = await reader.readuntil(b"\r\n\r\n")
             back.write(re.sub(rb"(?im)^host:.*\r$", b"Host: " + hostname.encode() + b"\r", head))
             await asyncio.gather(_pump(reader, back), _pump(onward, writer))
@@ -88,6 +96,9 @@ async def renamed(to: tuple[str, int], hostname: str) -> AsyncIterator[int]:
         yield int(listening.sockets[0].getsockname()[1])
     finally:
         listening.close()
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.gather(*relays)
 
 
 async def failures(port: int, cases: Sequence[str], without: Sequence[str]) -> tuple[int, set[str]]:

@@ -35,6 +35,8 @@ BASE_DOMAIN = "smart-app.test"
 # Browsers resolve names under .localhost by themselves.
 BROWSER_DOMAIN = "smart-app.localhost"
 MakeHost = Callable[..., "Host"]
+# What is verified is routed a moment later: changes of the table are gathered.
+TABLE_SECONDS = 0.04
 Config = Mapping[str, Mapping[str, object] | object]
 
 
@@ -100,8 +102,10 @@ class Publisher:
 
 
 class Host:
-    """One announced host with a scripted upstream. `apps` and `address` may be changed between
-    announcements.
+    """One announced host with a scripted upstream.
+
+    `apps` and `address` may be changed between announcements. `responder` makes one that lies;
+    with `responds=False` challenges come to the script as requests.
     """
 
     def __init__(
@@ -113,6 +117,7 @@ class Host:
         *,
         identity: Identity | None = None,
         weight: int = 100,
+        responder: Callable[[Host], Responder] | None = None,
         responds: bool = True,
     ) -> None:
         self.cluster, self.host_id, self.apps, self.weight = cluster, host_id, tuple(apps), weight
@@ -120,11 +125,14 @@ class Host:
         self.boot, self.sequence = int(time.time() * 1000), 0
         self.upstream = Upstream(script)
         self.address = self.upstream.address
-        self.responder = Responder(
-            self.identity, host_id, cluster.cluster_id, lambda: {self.address}
-        )
+        self.responder = (responder or Host.honest)(self)
         if responds:
             self.upstream.responder = self.responder
+
+    def honest(self) -> Responder:
+        """The SDK's own responder for this host."""
+        cluster_id = self.cluster.cluster_id
+        return Responder(self.identity, self.host_id, cluster_id, lambda: {self.address})
 
     @property
     def app(self) -> str:
@@ -256,7 +264,8 @@ class Gateway(Server):
             },
             "bus": {"servers": [self.cluster.nats.url]},
             "trust": {"mode": "enrolment", "file": str(self.cluster.enrolment)},
-            "discovery": {"unhealthy_ttl": 10.0},
+            # A gateway is ready when it has listened for a heartbeat; a lease is as long as usual.
+            "discovery": {"heartbeat": 1.0, "missed": 15, "unhealthy_ttl": 10.0},
             "log": {"access": "off"},
         }
         for name, value in changes.items():
@@ -292,7 +301,10 @@ class Sidecar(Server):
         ]
 
     def ready(self) -> bool:
-        return all(gateway.state(self.host_id) == "healthy" for gateway in self.cluster.gateways)
+        if any(gateway.state(self.host_id) != "healthy" for gateway in self.cluster.gateways):
+            return False
+        time.sleep(TABLE_SECONDS)
+        return True
 
 
 class Cluster:
@@ -382,6 +394,7 @@ class Cluster:
                     partial(_is_healthy, gateway, host),
                     what=f"{host.host_id} healthy: {gateway.hosts().get(host.host_id)}",
                 )
+        time.sleep(TABLE_SECONDS)
 
     def stop(self) -> None:
         """End everything."""
@@ -396,7 +409,7 @@ class Cluster:
             self.nats.stop()
 
     def _beat(self) -> None:
-        while not self._stop.wait(1.0):
+        while not self._stop.wait(0.5):
             for host in list(self.beating):
                 host.publish(Kind.HEARTBEAT)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.browser import Chromium
-from tests.gateway import BROWSER_DOMAIN, Cluster, Gateway, seed_file
+from tests.gateway import BROWSER_DOMAIN, TABLE_SECONDS, Cluster, Gateway, seed_file
 from tests.servers import Server
 
 
@@ -35,6 +36,7 @@ class DemoHost(Server):
 def demo_host(cluster: Cluster, gateway: Gateway) -> Iterator[DemoHost]:
     """A verified host of the demo app."""
     with DemoHost(cluster, cluster.new_host_id(), cluster.new_app("shop"), gateway) as host:
+        time.sleep(TABLE_SECONDS)
         yield host
 
 

@@ -14,8 +14,8 @@ import pytest
 from smartgw_hosts.challenge import CONTEXT, Challenge, Responder, signed_bytes
 from smartgw_hosts.identity import PublicKey, decode64, encode64
 from smartgw_hosts.wire import Kind
-from tests.gateway import Gateway, Host, MakeHost, identity_of, wait_until
-from tests.upstreams import Connection, answering, serve
+from tests.gateway import TABLE_SECONDS, Gateway, Host, MakeHost, identity_of, wait_until
+from tests.upstreams import Connection, answering
 
 Fields = Sequence[tuple[bytes, bytes]]
 
@@ -101,6 +101,7 @@ def gets_nothing(gateway: Gateway, host: Host, reason: str) -> None:
         lambda: gateway.state(host.host_id) == "unhealthy",
         what=str(gateway.hosts().get(host.host_id)),
     )
+    time.sleep(TABLE_SECONDS)
     for _ in range(3):
         assert gateway.ask(host.hostname, "/secret", "POST", body=b"secret").status == 503
     host.publish()
@@ -116,9 +117,7 @@ def gets_nothing(gateway: Gateway, host: Host, reason: str) -> None:
 )
 def test_bad_signatures(gateway: Gateway, make_host: MakeHost, forger: type[Forger]) -> None:
     """2.1, 2.3: a host that cannot sign, signs the wrong thing or replays gets challenges only."""
-    host = make_host(wait=False, responds=False)
-    host.upstream.responder = forger(host)
-    host.publish()
+    host = make_host(wait=False, responder=forger)
     gets_nothing(gateway, host, "bad_signature")
 
 
@@ -132,6 +131,7 @@ def test_no_responder(gateway: Gateway, make_host: MakeHost) -> None:
         responds=False,
     )
     wait_until(lambda: gateway.state(host.host_id) == "unhealthy")
+    time.sleep(TABLE_SECONDS)
     assert gateway.ask(host.hostname, "/secret").status == 503
     assert "bad_status" in gateway.hosts()[host.host_id]["reason"]
     assert {r.raw_target for r in host.upstream.requests} == {b"/.well-known/smartgw/challenge"}
@@ -142,9 +142,7 @@ def test_relayed_challenge(gateway: Gateway, make_host: MakeHost) -> None:
     key.
     """
     honest = make_host()
-    relaying = make_host(wait=False, responds=False)
-    relaying.upstream.responder = honest.responder
-    relaying.publish()
+    relaying = make_host(wait=False, responder=lambda host: honest.responder)
     gets_nothing(gateway, relaying, "refused")
 
 
@@ -221,13 +219,10 @@ def test_removed_enrolment_ends_routing_and_connections(
     ends: list[bool] = []
 
     def script(connection: Connection) -> None:
-        request = connection.head()
-        if request.raw_target == b"/stream":
-            connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc")
-            ends.append(connection.ended(5))
-            return
-        connection.reply()
-        serve(connection)
+        while connection.head().raw_target != b"/stream":
+            connection.reply()
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc")
+        ends.append(connection.ended(5))
 
     host = make_host(script, host_id="removed")
     assert gateway.ask(host.hostname).status == 200

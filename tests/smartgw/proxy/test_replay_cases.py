@@ -162,7 +162,7 @@ def test_r13_port_of_a_dead_host_is_reused(gateway: Gateway, make_host: MakeHost
     dead.upstream.requests.clear()
     dead.upstream.responder = None
     dead.upstream.listen()
-    assert gateway.ask(dead.hostname, "/r13").status == 503
+    assert gateway.ask(dead.hostname, "/r13").status in (502, 503)
     alive = make_host(app=dead.app)
     assert [gateway.ask(alive.hostname, "/r13").status for _ in range(10)] == [200] * 10
     strangers = {r.raw_target for r in dead.upstream.requests}
@@ -239,33 +239,25 @@ def hold(connection: Connection, request: Request) -> None:
     connection.ended(8)
 
 
-def test_r22_deadline_in_the_middle_of_a_body(
-    cluster: Cluster, impatient: Gateway, make_host: MakeHost
-) -> None:
-    """R22, 5.1: the deadline passes while a chunked GET is still sending: 504, no second
-    attempt.
+def test_r22_deadline_in_the_middle_of_a_body(impatient: Gateway, make_host: MakeHost) -> None:
+    """R22, 5.1: the deadline passes in the middle of the body of a chunked GET: 504, no second
+    attempt at the other host.
     """
     first = make_host(each(hold))
-    second = make_host(app=first.app)
-    second.upstream.kill()
-    cluster.beating.discard(second)
+    second = make_host(each(hold), app=first.app)
     begun = time.monotonic()
     with impatient.downstream() as client:
         client.send(
             f"GET /r22 HTTP/1.1\r\nHost: {first.hostname}\r\n"
-            "Transfer-Encoding: chunked\r\n\r\n".encode()
+            "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n".encode()
         )
-        while time.monotonic() - begun < 6 and not client.readable(0.1):
-            client.send(b"1\r\na\r\n")
         answer = client.answer()
     assert answer.status == 504
-    assert time.monotonic() - begun < 4
-    assert len(first.upstream.requests) <= 1
+    assert 1.5 < time.monotonic() - begun < 4
+    assert len(first.upstream.requests) + len(second.upstream.requests) == 1
 
 
-def test_r23_hosts_that_swallow_syns(
-    cluster: Cluster, impatient: Gateway, make_host: MakeHost
-) -> None:
+def test_r23_hosts_that_swallow_syns(impatient: Gateway, make_host: MakeHost) -> None:
     """R23, 5.1: three hosts whose connect never finishes: 504 or 502 within the one deadline."""
     hosts = [make_host()]
     hosts += [make_host(app=hosts[0].app) for _ in range(2)]

@@ -112,7 +112,7 @@ def test_no_spelling_reaches_a_host(gateway: Gateway, sees_all: Host) -> None:
 
 @pytest.mark.parametrize(
     "raw_target",
-    ["/.well-known/smartgw", "/.well-known/smartgwx/challenge", "/x/.well-known/smartgw/challenge",
+    ["/.well-known/smartgwx/challenge", "/x/.well-known/smartgw/challenge",
      "/.well-known/acme-challenge/token", "/?/.well-known/smartgw/challenge", "/.well-known/"],
 )  # fmt: skip
 def test_neighbours_belong_to_the_app(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -197,7 +196,7 @@ def test_died_after_a_good_challenge(gateway: Gateway, make_host: MakeHost) -> N
 
     def script(connection: Connection) -> None:
         connection.prove()
-        if threading.get_ident() % 2:
+        if connection.number % 2:
             connection.reset()
 
     good = make_host()
