@@ -54,6 +54,12 @@ class Listen(Section):
         "reaches it sees every host, so open it to a private network only.",
     )
 
+    proxy_protocol: bool = Field(
+        default=False,
+        description="Whether every connection begins with a PROXY header, version 1 or 2, which "
+        "tells the client's address. Only peers in proxy.trusted may connect then.",
+    )
+
     @field_validator("internal")
     @classmethod
     def _apart_from_http(cls, value: str, info: ValidationInfo) -> str:
@@ -276,7 +282,18 @@ class Limits(Section):
     connections: Count = Field(
         default=50_000,
         description="Client connections at once. Each may hold limits.head_bytes, and needs a "
-        "file descriptor (so does its host's side).",
+        "file descriptor (so does its host's side), so fewer are taken where the process may "
+        "open fewer. One address may hold as many as are still free.",
+    )
+    requests: Count = Field(
+        default=20_000,
+        description="Requests at once. One app may hold as many as are still free, so that a "
+        "slow one leaves room for the others; what is above is answered 503 at once.",
+    )
+    memory_mib: Count | None = Field(
+        default=None,
+        description="Memory in MiB above 90 % of which new requests are answered 503 until it "
+        "is below 80 %. None: what the control group or the system's limits allow, if anything.",
     )
 
     @field_validator("field_line_bytes", "target_bytes")

@@ -62,10 +62,11 @@ class Http1Downstream(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, listening: "Listening", scheme: bytes) -> None:
+    def __init__(self, listening: "Listening", scheme: bytes, client: str | None = None) -> None:
+        """`client`: the address that a trusted load balancer told; None: that of the socket."""
         self._listening = listening
         self.scheme = scheme
-        self.peer = ""
+        self.peer = client or ""
         self.deadline = 0.0
         self._exchange: Exchange | None = None
         self._buffer = b""
@@ -82,21 +83,27 @@ class Http1Downstream(asyncio.Protocol):
         self._forwarding = b""
         self._trusted = False
 
+    @staticmethod
+    def address_of(transport: asyncio.BaseTransport) -> str:
+        """Return the peer's IP address, an IPv4-mapped one as the IPv4 address it holds."""
+        peername = transport.get_extra_info("peername")
+        address = str(peername[0]) if isinstance(peername, tuple) else "unix"
+        return address.removeprefix("::ffff:") if "." in address else address
+
     # ---- asyncio.Protocol ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         listening = self._listening
-        peername = transport.get_extra_info("peername")
-        self.peer = peername[0] if isinstance(peername, tuple) else "unix"
-        if self.peer.startswith("::ffff:"):
-            self.peer = self.peer.removeprefix("::ffff:")
+        if not self.peer:
+            self.peer = self.address_of(transport)
         self.deadline = listening.loop.time() + listening.deadlines.head
-        if not listening.admit(self):
-            self._closing = True
-            self.transport.abort()
-            return
         self._trusted = listening.forwarding.trusts(self.peer)
+        if not listening.admit(self):
+            # A few bytes into an empty socket buffer: they leave though the connection ends.
+            self._closing = True
+            self.transport.write(_SHED)
+            self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         exchange = self._exchange
@@ -544,6 +551,14 @@ def reset_on_close(transport: asyncio.Transport) -> None:
     with sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
+
+_SHED = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+    b"Cache-Control: no-store\r\nProxy-Status: smartgw; error=connection_limit_reached\r\n"
+    b"Retry-After: 1\r\nConnection: close\r\nContent-Length: 51\r\n\r\n"
+    b'{"error": {"status": 503, "reason": "overloaded"}}\n'
+)
+"""For a connection that is one too many, before it has said anything."""
 
 _UNREAD = frozenset(reason for reason, answer in ANSWERS.items() if answer.close)
 """Reasons after which bytes of the client may still be on their way."""

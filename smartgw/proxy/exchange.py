@@ -96,10 +96,12 @@ class Exchange:
         tried: hosts that failed before anything was sent, None before the first did.
         failure: the first failure, which is what is answered when nobody is left.
         status: what was answered, 0 before.
+        admitted: counted among its app's requests.
         over: answered and settled; whatever still comes for it is ignored.
     """
 
     __slots__ = (
+        "admitted",
         "client",
         "downstream",
         "failure",
@@ -150,4 +152,5 @@ class Exchange:
         self.received = 0
         self.sent_bytes = 0
         self.request_done = False
+        self.admitted = False
         self.over = False

@@ -6,19 +6,27 @@ connection says is downstream.py's.
 
 import asyncio
 import contextlib
+import logging
+import resource
 import socket
 from typing import TYPE_CHECKING
 
+from smartgw import memory
+from smartgw.admission.sharing import Pressure, connection_limits, may_have_more
 from smartgw.proxy.deadlines import Deadlines
 from smartgw.proxy.downstream import Http1Downstream
 from smartgw.proxy.headers import Forwarding
 from smartgw.proxy.path import Path
+from smartgw.proxy.preface import ProxyPreface
 from smartgw_hosts.http1 import Bounds
 
 if TYPE_CHECKING:
     from smartgw.config import Settings
 
 _BACKLOG = 4_096
+_MEMORY_INTERVAL = 0.5
+
+_log = logging.getLogger(__name__)
 
 
 class Listening:
@@ -38,8 +46,13 @@ class Listening:
         self.bounds = bounds
         self.deadlines = settings.deadlines
         self.forwarding = Forwarding(settings.cluster, settings.proxy.trusted)
+        self._protocol = ProxyPreface if settings.listen.proxy_protocol else Http1Downstream
         self._per_address = settings.limits.connections_per_address
-        self._in_all = settings.limits.connections
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._in_all, path.pools.most = connection_limits(files, settings.limits.connections)
+        mib = settings.limits.memory_mib
+        self._pressure = Pressure(mib << 20 if mib is not None else memory.limit())
+        self._memory_timer: asyncio.TimerHandle | None = None
         self._by_address: dict[str, int] = {}
         self._open: set[Http1Downstream] = set()
         self._servers: list[asyncio.Server] = []
@@ -47,10 +60,11 @@ class Listening:
 
     async def listen(self, sockets: list[socket.socket]) -> None:
         """Accept clients on sockets that are bound already."""
+        self._look_at_memory()
         for sock in sockets:
             self._servers.append(
                 await self.loop.create_server(
-                    lambda: Http1Downstream(self, b"http"), sock=sock, backlog=_BACKLOG
+                    lambda: self._protocol(self, b"http"), sock=sock, backlog=_BACKLOG
                 )
             )
 
@@ -60,7 +74,11 @@ class Listening:
         counters.connections_total += 1
         held = self._by_address.get(downstream.peer, 0)
         trusted = self.forwarding.trusts(downstream.peer)
-        if len(self._open) >= self._in_all or (held >= self._per_address and not trusted):
+        full = len(self._open) >= self._in_all or self._pressure.high
+        if full or not (
+            trusted
+            or (held < self._per_address and may_have_more(self._in_all, len(self._open), held))
+        ):
             counters.connections_refused += 1
             return False
         self._by_address[downstream.peer] = held + 1
@@ -86,6 +104,8 @@ class Listening:
 
     async def close(self, grace: float) -> None:
         """Accept nobody any more and give what is in flight `grace` seconds to end."""
+        if self._memory_timer is not None:
+            self._memory_timer.cancel()
         for server in self._servers:
             server.close()
         for downstream in list(self._open):
@@ -97,6 +117,18 @@ class Listening:
                     await self._emptied.wait()
         for downstream in list(self._open):
             downstream.transport.abort()
+
+    def _look_at_memory(self) -> None:
+        self._memory_timer = self.loop.call_later(_MEMORY_INTERVAL, self._look_at_memory)
+        before = self._pressure.high
+        high = self._pressure.look(memory.resident())
+        if high != before:
+            self.path.shedding = high
+            _log.warning(
+                "memory is short: new requests are answered 503"
+                if high
+                else "memory is no longer short"
+            )
 
 
 def bind(addresses: list[tuple[str, int]]) -> list[socket.socket]:

@@ -1,4 +1,4 @@
-"""The path of a request, written once: identify, match, attempt, reply, settle.
+"""The path of a request, written once: identify, match, admit, attempt, reply, settle.
 
 Owns the order of the steps, what may be tried again (contract 3.7) and which failure is which
 answer. Knows no HTTP version and does no I/O: a downstream calls in, an upstream is called.
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from smartgw import errors
+from smartgw.admission.sharing import may_have_more
 from smartgw.errors import ANSWERS, Reason
 from smartgw.proxy import headers
 from smartgw.proxy.choice import choose
@@ -55,6 +56,9 @@ class Path:
         self._base_domains = tuple(domain.encode() for domain in settings.base_domains)
         self._upgrades = frozenset(name.lower().encode() for name in settings.proxy.upgrades)
         self._hostnames: dict[bytes, bytes] = {}
+        self.shedding = False
+        self._requests = settings.limits.requests
+        self._by_app: dict[str, int] = {}
         self._id_prefix = b"%x-" % random.SystemRandom().getrandbits(64)
         self._id_count = 0
 
@@ -100,7 +104,18 @@ class Path:
             exchange.upgrade = headers.upgrade_to_try(exchange.request, self._upgrades)
         return None
 
-    STEPS: tuple[Callable[["Path", Exchange], Reason | None], ...] = (identify, match)
+    def admit(self, exchange: Exchange) -> Reason | None:
+        """Whether there is room: one app may hold as much of it as is left to the others."""
+        route = exchange.route
+        assert route is not None
+        held = self._by_app.get(route.app_id, 0)
+        if self.shedding or not may_have_more(self._requests, self.counters.in_flight - 1, held):
+            return Reason.OVERLOADED
+        self._by_app[route.app_id] = held + 1
+        exchange.admitted = True
+        return None
+
+    STEPS: tuple[Callable[["Path", Exchange], Reason | None], ...] = (identify, match, admit)
 
     # ---- downstream calls in ----
 
@@ -314,6 +329,14 @@ class Path:
         host = exchange.host
         if host is not None:
             self.pools.link(host).outstanding -= 1
+        if exchange.admitted:
+            assert exchange.route is not None
+            app = exchange.route.app_id
+            held = self._by_app[app] - 1
+            if held:
+                self._by_app[app] = held
+            else:
+                del self._by_app[app]
         duration = self.pools.loop.time() - exchange.started
         counters = self.counters
         counters.in_flight -= 1

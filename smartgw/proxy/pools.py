@@ -170,9 +170,26 @@ class HostLink:
 
     def _dial(self) -> None:
         room = self._limit - len(self._connections) - self._dialling
-        if room > 0 and self._dialling < len(self._waiting):
+        if room <= 0 or self._dialling >= len(self._waiting):
+            return
+        if self._pools.make_room():
             self._dialling += 1
+            self._pools.dialling += 1
             self._pools.spawn(self._open())
+        elif not self._connections and not self._dialling:
+            # Nothing of this host is open whose end could serve those who wait.
+            waiting, self._waiting = self._waiting, deque()
+            for exchange in waiting:
+                self._pools.path.attempt_failed(exchange, Reason.OVERLOADED, "")
+
+    def close_idle(self) -> bool:
+        """End the connection that has been idle longest; False when there is none."""
+        if not self._idle:
+            return False
+        connection = self._idle.pop(0)
+        self._connections.discard(connection)
+        connection.close()
+        return True
 
     async def _open(self) -> None:
         host = self.host
@@ -180,9 +197,11 @@ class HostLink:
             connection = await self._pools.open(host.host_id, host.address, host.key)
         except ConnectFailed as failed:
             self._dialling -= 1
+            self._pools.dialling -= 1
             self._failed(failed.verdict)
         else:
             self._dialling -= 1
+            self._pools.dialling -= 1
             self.adopt(connection)
         self._pools.forget_if_unused(self)
 
@@ -226,6 +245,9 @@ class Pools:
         self.on_suspect = on_suspect
         self.own: frozenset[tuple[str, int]] = frozenset()
         """(ip, port) of every gateway listener: never dialled (contract 2.5)."""
+        self.most = 1 << 20
+        """Connections to hosts that may be open at once, all together."""
+        self.dialling = 0
         self._bounds = bounds
         self._limit = settings.upstream.connections_per_host
         self._connect_timeout = settings.upstream.connect_timeout
@@ -250,6 +272,12 @@ class Pools:
             if known is None or known.retired:
                 self._by_host[host.host_id] = link
         return link
+
+    def make_room(self) -> bool:
+        """Say whether one more connection may be opened; an idle one of any host gives way."""
+        if self.path.counters.upstream_connections + self.dialling < self.most:
+            return True
+        return any(link.close_idle() for link in self._links.values())
 
     def retire(self, host_id: str, current: HostEntry | None, cut: bool) -> None:
         """A host changed to `current`, or is no longer routed: its old link ends."""

@@ -1,0 +1,49 @@
+"""How much of a common good one app or one caller may hold, so that the others keep some.
+
+Owns the one rule, dynamic thresholds (Choudhury and Hahne, 1998): nobody may hold more than what
+is still free. Alone, somebody gets half; two get a third each; some is free for whoever comes.
+Limits by rate are admission's other files.
+"""
+
+_RESERVE_FILES = 64
+"""Descriptors for logs, the bus, the API, the disk and what libraries open."""
+
+
+def may_have_more(limit: int, held_by_all: int, held_by_one: int) -> bool:
+    """Say whether one holder may take one more of `limit` things."""
+    return held_by_one < limit - held_by_all
+
+
+def connection_limits(files: int, wished: int) -> tuple[int, int]:
+    """Divide the descriptors of a process between its clients and its hosts.
+
+    Args:
+        files: how many the process may open (RLIMIT_NOFILE).
+        wished: how many client connections the settings allow.
+    Returns:
+        The connections of clients and of hosts that may be open at once, at least 1 each.
+    """
+    usable = max(2, files - _RESERVE_FILES)
+    clients = min(wished, usable // 2)
+    return clients, usable - clients
+
+
+class Pressure:
+    """Whether memory is short; with a gap between the two answers so that it does not flutter.
+
+    Attributes:
+        high: requests are refused until it has become better.
+    """
+
+    __slots__ = ("_limit", "high")
+
+    def __init__(self, limit: int | None) -> None:
+        """`limit`: bytes that the process may hold, None for no limit."""
+        self._limit = limit
+        self.high = False
+
+    def look(self, resident: int) -> bool:
+        """Take in the resident bytes of now; return `high`."""
+        if self._limit is not None:
+            self.high = resident > self._limit * (0.80 if self.high else 0.90)
+        return self.high
