@@ -1,0 +1,140 @@
+"""The results as Markdown tables and as the JSON of contract 12.7.
+
+Pure. Owns the layout, and the ratios: against the best variant of nginx in that case, and
+against Caddy.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from tests.bench.cases import CASES, CROWDS, IDLE, IDLE_WHAT
+from tests.bench.stats import Row
+
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+WHAT = {
+    **{case.name: case.what for case in CASES},
+    IDLE: IDLE_WHAT,
+    **{crowd.name: crowd.what for crowd in CROWDS},
+}
+_HEADS = (
+    *("proxy", "CPU µs a request", "lowest to highest", "x nginx", "x Caddy", "requests/s"),
+    *("p50 µs", "p99 µs", "core", "PSS MiB", "samples"),
+)
+
+
+def figure(row: Row) -> float | None:
+    """What a row is compared by: CPU a request, or the memory of an idle connection."""
+    return row.idle_kib if row.case == IDLE else row.cpu_us
+
+
+def family(row: Row) -> str:
+    """The proxy without its variant."""
+    return row.proxy.partition("_")[0]
+
+
+def best(rows: Sequence[Row], case: str, proxy: str) -> float | None:
+    """The lowest figure among the variants of a proxy in a case, None without any."""
+    found = [figure(row) for row in rows if row.case == case and family(row) == proxy]
+    return min((value for value in found if value is not None), default=None)
+
+
+def ratio(value: float | None, base: float | None) -> str:
+    """`1.52`, or nothing where one of the two was not measured."""
+    return f"{value / base:.2f}" if value is not None and base else ""
+
+
+def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table, the first column to the left and the others to the right."""
+    rule = ["---", *("---:" for _ in heads[1:])]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, rule, *lines))
+
+
+def overview(rows: Sequence[Row]) -> str:
+    """One line a case: each proxy's best figure, and our ratios."""
+    proxies = tuple(dict.fromkeys(map(family, rows)))
+    lines = []
+    for case in dict.fromkeys(row.case for row in rows):
+        values = [best(rows, case, proxy) for proxy in proxies]
+        own = next(
+            (figure(row) for row in rows if (row.case, row.proxy) == (case, "smartgw")), None
+        )
+        ratios = [ratio(own, best(rows, case, proxy)) for proxy in ("nginx", "haproxy", "caddy")]
+        lines.append([case, *(_number(value) for value in values), *ratios])
+    return table(["case", *proxies, "x nginx", "x HAProxy", "x Caddy"], lines)
+
+
+def case_table(rows: Sequence[Row], case: str) -> str:
+    """All figures of one case."""
+    nginx, caddy = best(rows, case, "nginx"), best(rows, case, "caddy")
+    rows = [row for row in rows if row.case == case]
+    if case == IDLE:
+        heads = ["proxy", "KiB a connection", "x nginx", "x Caddy", "PSS MiB with all"]
+        return table(heads, [_idle_line(row, nginx, caddy) for row in rows])
+    return table(_HEADS, [_line(row, nginx, caddy) for row in rows])
+
+
+def _line(row: Row, nginx: float | None, caddy: float | None) -> list[str]:
+    aside = f", {row.set_aside} set aside" if row.set_aside else ""
+    return [
+        row.proxy,
+        _number(row.cpu_us),
+        f"{_number(row.cpu_us_min)} to {_number(row.cpu_us_max)}",
+        ratio(row.cpu_us, nginx),
+        ratio(row.cpu_us, caddy),
+        _number(row.rps),
+        _number(row.p50_us),
+        _number(row.p99_us),
+        f"{100 * (row.used or 0):.0f} %",
+        _number(row.pss_mib),
+        f"{row.samples}{aside}{', noisy' if row.noisy else ''}"
+        + (f", **{row.errors} errors**" if row.errors else ""),
+    ]
+
+
+def _idle_line(row: Row, nginx: float | None, caddy: float | None) -> list[str]:
+    value = row.idle_kib
+    return [
+        row.proxy,
+        _number(value),
+        ratio(value, nginx),
+        ratio(value, caddy),
+        _number(row.pss_mib),
+    ]
+
+
+def _number(value: float | None) -> str:
+    """Three digits at least: 3.21, 32.1, 321, 32100."""
+    if value is None:
+        return ""
+    return f"{value:.{max(0, 2 - len(str(int(abs(value)))) + 1)}f}"
+
+
+def document(
+    machine: Mapping[str, str], rows: Sequence[Row], skipped: Mapping[str, str], how: str
+) -> str:
+    """All tables, as they stand on the page."""
+    facts = "; ".join(f"{name}: {value}" for name, value in machine.items())
+    parts = [f"{how} {facts}.", *(f"{name} is missing: {why}." for name, why in skipped.items())]
+    parts += [f"CPU µs a request ({IDLE}: KiB a connection), best variant:", overview(rows)]
+    for case in dict.fromkeys(row.case for row in rows):
+        parts += [f"### {case}: {WHAT[case]}", case_table(rows, case)]
+    return "\n\n".join(parts) + "\n"
+
+
+def replaced(page: str, text: str) -> str:
+    """The page with `text` between its markers. Raises ValueError for a page without them."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page has no {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{text}\n{END}{after}"
+
+
+def results(machine: Mapping[str, str], rows: Sequence[Row]) -> dict[str, object]:
+    """The JSON object of contract 12.7; more members tell more."""
+
+    def rounded(row: Row) -> dict[str, object]:
+        values: Mapping[str, object] = asdict(row)
+        return {k: round(v, 3) if isinstance(v, float) else v for k, v in values.items()}
+
+    return {"machine": dict(machine), "rows": [rounded(row) for row in rows]}
