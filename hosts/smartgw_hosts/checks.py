@@ -5,8 +5,6 @@ verdicts and the spreading of repeated ones. Does not challenge, nor decide what
 does to a host: pool.py does.
 """
 
-from collections.abc import Iterator
-
 from smartgw_hosts.timers import Timers, spread
 
 SPACING = 1.0
@@ -18,6 +16,20 @@ MOST_BACKOFF = 30.0
 EARLY = 0.25
 """A verification is repeated up to this part of the interval early, so that hosts that came
 together are not checked together for ever; never late."""
+
+
+class Tickets:
+    """Numbers for tickets, each given once."""
+
+    __slots__ = ("last",)
+
+    def __init__(self, last: int = 0) -> None:
+        self.last = last
+
+    def take(self) -> int:
+        """The next number."""
+        self.last += 1
+        return self.last
 
 
 class _Check:
@@ -38,7 +50,7 @@ class Checks:
 
     __slots__ = ("_by_host", "_by_ticket", "_plan", "_tickets")
 
-    def __init__(self, tickets: Iterator[int]) -> None:
+    def __init__(self, tickets: Tickets) -> None:
         self._tickets = tickets
         self._plan = Timers()
         self._by_host: dict[str, _Check] = {}
@@ -58,7 +70,7 @@ class Checks:
             return None
         self._plan.cancel(host_id)
         check.started = now
-        check.ticket = next(self._tickets)
+        check.ticket = self._tickets.take()
         self._by_ticket[check.ticket] = host_id
         return check.ticket
 

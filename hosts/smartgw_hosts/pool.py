@@ -1,19 +1,17 @@
 """What the gateway knows of its hosts, and what happens to each (contract 1.2 to 1.9, 2.2).
 
-Owns the state of every host: TRANSITIONS is the whole of it, the rest feeds it events. A
-deterministic function of what it is told: messages, verdicts, enrolments and times come in,
-actions go out. Does no I/O and reads no clock. The form of messages is wire.py's, trust
-grants.py's, when to challenge checks.py's, when silence counts leases.py's.
+Owns the state of every host and feeds transitions.py's table its events. A deterministic
+function of what it is told: messages, verdicts, enrolments and times come in, actions go out.
+Does no I/O and reads no clock. The form of messages is wire.py's, trust grants.py's, when to
+challenge checks.py's, when silence counts leases.py's.
 """
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from enum import StrEnum
-from itertools import count
 
 from smartgw_hosts.challenge import Verdict
-from smartgw_hosts.checks import Checks
+from smartgw_hosts.checks import Checks, Tickets
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.grants import Grant, Grants, divide
 from smartgw_hosts.leases import Leases
@@ -23,6 +21,7 @@ from smartgw_hosts.records import (
     HostRecord,
     HostState,
     Ignored,
+    KnownHost,
     PoolSettings,
     Remove,
     Update,
@@ -30,6 +29,7 @@ from smartgw_hosts.records import (
 )
 from smartgw_hosts.skew import WallClock
 from smartgw_hosts.timers import Timers
+from smartgw_hosts.transitions import TRANSITIONS, Event
 from smartgw_hosts.wire import Description, Kind, Message, Reason, Refused, SignedMessage
 
 __all__ = [
@@ -48,44 +48,7 @@ __all__ = [
 ]
 
 
-class Event(StrEnum):
-    """What can happen to a host that is known."""
-
-    VERIFIED = "verified"
-    DISPROVED = "disproved"
-    LEFT = "left"
-    LEASE_OVER = "lease_over"
-    UNTRUSTED = "untrusted"
-    FORGOTTEN = "forgotten"
-
-
 _P, _H, _U = HostState.PROVISIONAL, HostState.HEALTHY, HostState.UNHEALTHY
-
-TRANSITIONS: dict[tuple[HostState, Event], HostState | None] = {
-    # The only way to healthy. A verdict counts only under a ticket that is still good, and
-    # every step into unhealthy but DISPROVED, which uses one up, makes the host's tickets void:
-    # so the verification is always a fresh one.
-    (_P, Event.VERIFIED): _H,
-    (_H, Event.VERIFIED): _H,
-    (_U, Event.VERIFIED): _H,
-    # Tried again while the host is heard, at growing intervals.
-    (_P, Event.DISPROVED): _U,
-    (_H, Event.DISPROVED): _U,
-    (_U, Event.DISPROVED): _U,
-    # Kept, so that a message from before the leave is a replay and status can say why.
-    (_P, Event.LEFT): _U,
-    (_H, Event.LEFT): _U,
-    (_U, Event.LEFT): _U,
-    # Only a healthy host has a lease.
-    (_H, Event.LEASE_OVER): _U,
-    # Enrolment removed, expired, or given another key: ends routing at once.
-    (_P, Event.UNTRUSTED): _U,
-    (_H, Event.UNTRUSTED): _U,
-    (_U, Event.UNTRUSTED): _U,
-    # Long not heard; or a stranger that left, or whose id an enrolment gives to another key.
-    (_P, Event.FORGOTTEN): None,
-    (_U, Event.FORGOTTEN): None,
-}
 
 RECORD_BYTES = 1024
 """What a provisional host costs beyond its message, for the cap in bytes."""
@@ -125,9 +88,9 @@ class Pool:
         self._clock = WallClock(self.settings.skew)
         self._leases = Leases(self.settings.heartbeat * self.settings.missed)
         # Verification of `address`, and of `pending_address` where a host has one.
-        tickets = count(1)
-        self._checks = Checks(tickets)
-        self._move_checks = Checks(tickets)
+        self._tickets = Tickets()
+        self._checks = Checks(self._tickets)
+        self._move_checks = Checks(self._tickets)
         self._removals = Timers()
         self._apps: Counter[str] = Counter()
         self._strangers = 0
@@ -165,12 +128,12 @@ class Pool:
         try:
             self._take_in(signed, now, wall_ms / 1000)
         except Refused as refused:
-            self.refuse(refused.reason)
+            self.counters[refused.reason] += 1
             self._out.append(Ignored(signed.claims.host_id, refused.reason, refused.detail))
         return self._flush()
 
     def refuse(self, reason: Reason) -> None:
-        """Count a message that was refused, here or by `wire.decode`."""
+        """Count a message that `wire.decode` refused."""
         self.counters[reason] += 1
 
     def verdict(self, ticket: int, verdict: Verdict, now: float) -> list[Action]:
@@ -194,6 +157,32 @@ class Pool:
         for host_id, apps_before in self._grants.replace(enrolments):
             self._recount(apps_before, self._grants.named_apps(host_id))
             self._reconsider(host_id, now, wall)
+        return self._flush()
+
+    def restore(self, hosts: Iterable[KnownHost], now: float, wall_s: float) -> list[Action]:
+        """Take in the hosts of before a restart, to be told after `enrol` and before the bus.
+
+        Whom the enrolment list no longer has by this key is left out. The others are challenged
+        and serve once they have proven themselves; silence counts when the bus is there (11.2).
+        """
+        self._leases.bus_lost(now)
+        wall = self._clock.believed(now, wall_s)
+        for known in hosts:
+            grant = self._grants.of(known.host_id, known.description.key, wall)
+            if (
+                known.host_id in self._hosts
+                or isinstance(grant, Reason)
+                or grant.key != known.description.key
+            ):
+                continue
+            # Any message of this boot is newer than what was stored.
+            said = Message(Kind.HEARTBEAT, known.host_id, known.boot, 0, 0, known.description)
+            try:
+                self._meet(said, known.description, grant, 0, now)
+            except Refused as refused:
+                self.counters[refused.reason] += 1
+                continue
+            self._change(self._hosts[known.host_id], reason="restored")
         return self._flush()
 
     def tick(self, now: float, wall_s: float) -> list[Action]:

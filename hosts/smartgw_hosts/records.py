@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Literal
 
 from smartgw_hosts.identity import PublicKey
-from smartgw_hosts.wire import Reason
+from smartgw_hosts.wire import Description, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,15 @@ class HostRecord:
     pending_address: str | None = None
     pending_reason: str = ""
     detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownHost:
+    """A host as it was before a restart: what it said of itself, in its boot of then (11.2)."""
+
+    host_id: str
+    boot: int
+    description: Description
 
 
 @dataclass(frozen=True, slots=True)
