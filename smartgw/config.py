@@ -11,7 +11,7 @@ import re
 import shlex
 import stat
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from pydantic_core import ErrorDetails
 
 from smartgw.config_fields import Settings
 from smartgw.config_values import REFUSED, shown, split_host_port
+from smartgw_hosts import keyfile
 
 __all__ = ["ConfigError", "Problem", "Settings", "load", "split_host_port"]
 
@@ -34,6 +35,11 @@ OTHER_VARIABLES = re.compile(
     r"SMARTGW_(CONFIG|ENDPOINT|NATS_SERVER|CHROMIUM|HOST_(?!NET)[A-Z0-9_]+)"
 )
 MAX_FILE_BYTES = 1 << 20
+# Files and folders that the gateway makes itself.
+MADE_BY_US: dict[tuple[str, ...], Callable[[int], bool]] = {
+    ("state", "dir"): stat.S_ISDIR,
+    ("discovery", "record"): stat.S_ISREG,
+}
 LISTED = "docs/configuration.md lists the settings"
 
 
@@ -217,6 +223,9 @@ def _file_faults(values: Mapping[str, Any]) -> Iterator[tuple[Key, str, str]]:
         if _is_seed(value):
             yield key, "holds a seed itself", "put the seed into a file and write the file's path"
             continue
+        if key in MADE_BY_US:
+            yield from ((key, *fault) for fault in _place_faults(key, Path(value)))
+            continue
         try:
             mode = Path(value).stat().st_mode
         except OSError as error:
@@ -231,6 +240,25 @@ def _file_faults(values: Mapping[str, Any]) -> Iterator[tuple[Key, str, str]]:
             elif not _holds_a_seed(Path(value)):
                 remedy = "write the one line that `nk -gen user` prints, beginning with SU"
                 yield key, f"{shown(value)} does not hold the seed of a NATS user", remedy
+        elif key == ("identity", "seed_file"):
+            try:
+                keyfile.load(value)
+            except keyfile.KeyFileError as error:
+                yield key, str(error), "write the path of a file that `smartgw keygen` made"
+
+
+def _place_faults(key: Key, path: Path) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with where the gateway is to make a file or folder."""
+    kind = "folder" if MADE_BY_US[key] is stat.S_ISDIR else "file"
+    try:
+        if not MADE_BY_US[key](path.stat().st_mode):
+            yield f"{shown(str(path))} is not a {kind}", f"write the path of a {kind}, or a new one"
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            fault = f"{shown(str(path.parent))}: no such folder"
+            yield fault, f"run: mkdir -p {shlex.quote(str(path.parent))}"
+    except OSError as error:
+        yield f"{shown(str(path))}: {error.strerror}", f"write the path of a {kind} of ours"
 
 
 def _holds_a_seed(path: Path) -> bool:

@@ -174,6 +174,42 @@ class Discovery(Section):
         default=50_000,
         description="Hosts known at once. About 2 KiB each: raise it with the memory.",
     )
+    record: FilePath | None = Field(
+        default=None,
+        examples=["/var/lib/smartgw/discovery.jsonl"],
+        description="File to which everything that decides about hosts is appended, so that "
+        "`smartgw replay` can show why a host was routed to or not. Off by default: it costs a "
+        "write for every message of the bus.",
+    )
+    record_bytes: Annotated[Count, Field(ge=1 << 20)] = Field(
+        default=64 << 20,
+        description="Bytes that the record may take, 64 MiB by default: the file, and the one "
+        "before it with .1 at its end. A host with ten apps takes about 12 MB a day.",
+    )
+
+
+class Identity(Section):
+    """The cluster's own key, which its gateways share."""
+
+    seed_file: FilePath | None = Field(
+        default=None,
+        examples=["/etc/smartgw/cluster.seed"],
+        description="File with the seed of the cluster's identity, as `smartgw keygen` makes it, "
+        "readable by its owner only. It signs what the gateway keeps in state.dir; without it the "
+        "gateway makes one there, which no other gateway has.",
+    )
+
+
+class State(Section):
+    """What outlives a restart."""
+
+    dir: FilePath | None = Field(
+        default=None,
+        examples=["/var/lib/smartgw"],
+        description="Folder for the last good hosts, so that a gateway that starts while the bus "
+        "is away can serve by them, each challenged first. Off by default: such a gateway then "
+        "answers 503 until the bus is there. One folder for each gateway.",
+    )
 
 
 class Upstream(Section):
@@ -398,6 +434,8 @@ class Settings(Section):
         default={}, validate_default=True, description="Whose announcements count."
     )
     discovery: Discovery = Field(default=Discovery(), description="When a host counts as alive.")
+    identity: Identity = Field(default=Identity(), description="The cluster's own key.")
+    state: State = Field(default=State(), description="What outlives a restart.")
     upstream: Upstream = Field(default=Upstream(), description="Connections to hosts.")
     deadlines: Deadlines = Field(default=Deadlines(), description="How long the gateway waits.")
     limits: Limits = Field(default=Limits(), description="How much a client may send and hold.")
