@@ -349,8 +349,12 @@ class Cluster:
     def gateway(self, changes: Config | None = None) -> Gateway:
         """Start one more gateway of this cluster and wait until it is ready."""
         gateway = Gateway(self, changes)
+        try:
+            gateway.start()
+        except BaseException:
+            gateway.stop()
+            raise
         self.gateways.append(gateway)
-        gateway.start()
         return gateway
 
     def drop(self, gateway: Gateway) -> None:
