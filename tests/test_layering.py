@@ -43,6 +43,7 @@ DOES_IO = {
     "smartgw.config",
     "smartgw.config_fields",
     "smartgw.demo",
+    "smartgw.memory",
     "smartgw.proxy",
     "smartgw_hosts.agent",
     "smartgw_hosts.bus",
