@@ -27,12 +27,13 @@ from smartgw.proxy.deadlines import Deadlines
 from smartgw.proxy.path import Path as RequestPath
 from smartgw.proxy.pools import UNIX, Pools
 from smartgw.routing.table import HostEntry, Route, RoutingTable, Snapshot
+from smartgw.state.state import State, lagging
 from smartgw_hosts.bus import Bus
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.enrolment_file import EnrolmentFile
 from smartgw_hosts.http1 import Bounds
 from smartgw_hosts.listener import EnrolmentSource, Listener
-from smartgw_hosts.pool import HostRecord, Pool, PoolSettings
+from smartgw_hosts.records import HostRecord, PoolSettings
 from smartgw_hosts.wire import Reason as Refusal
 
 DRAIN_SECONDS = 20.0
@@ -94,7 +95,8 @@ class Gateway:
         self._complete_at: float | None = None
         self._log = AccessLog(settings.log.access)
         self._bus: Bus | None = None
-        self._pool = Pool(settings.cluster, _pool_settings(settings))
+        self._state = State(settings, _pool_settings(settings))
+        self._pool = self._state.pool
         self._discovery: Listener | None = None
         self._pools: Pools | None = None
         self._path: RequestPath | None = None
@@ -155,7 +157,8 @@ class Gateway:
             on_state=self._bus_state,
         )
         self._discovery = Listener(self._bus, self._pool, trust, self._pools, self._changed)
-        await self._discovery.start()
+        await self._discovery.start(await self._state.load())
+        self._state.start(lambda: self._table.snapshot.complete)
         await self._bus.start()
         await self._listening.listen(sockets)
 
@@ -167,6 +170,7 @@ class Gateway:
             await self._listening.close(DRAIN_SECONDS)
         if self._discovery is not None:
             await self._discovery.stop()
+        await self._state.stop()
         if self._bus is not None:
             await self._bus.stop()
         if self._pools is not None:
@@ -217,6 +221,7 @@ class Gateway:
                     str(reason): count for reason, count in self._pool.counters.items() if count
                 },
             },
+            "state": self._state.status(),
             "access_log": {"written": self._log.written, "dropped": self._log.dropped},
         }
 
@@ -224,10 +229,14 @@ class Gateway:
         """Say what is missing for traffic, and what works less well than it could."""
         missing: list[str] = []
         degraded: list[str] = []
-        if not self._table.snapshot.complete:
+        known = self._table.snapshot.complete or self._state.serves()
+        if not known:
             missing.append("table: a heartbeat interval has not been listened to yet")
+            missing += self._state.missing()
         if self._bus is None or not self._bus.connected:
-            (missing if self._complete_at is None else degraded).append("bus: not connected")
+            (degraded if known else missing).append("bus: not connected")
+        degraded += self._state.degraded()
+        degraded += lagging(self._discovery, time.monotonic())
         if self.settings.trust.mode == "first-use":
             degraded.append("trust: first use, for development only")
         return Readiness(not missing, tuple(missing), tuple(degraded))
@@ -293,6 +302,13 @@ class Gateway:
                 "smartgw_proofs_failed_total", "Those that failed.", proofs["proofs_failed"]
             )
             yield counter("smartgw_stalls_total", "Times we did not run.", proofs["stalls"])
+            lag = self._discovery.lag
+            yield gauge("smartgw_loop_lag_max_seconds", "The most the loop was late.", lag.most)
+            yield gauge(
+                "smartgw_loop_lag_seconds",
+                "The most the loop was late in the last 10 s.",
+                lag.recent(time.monotonic()),
+            )
         yield counter("smartgw_access_log_lines_total", "Lines written.", self._log.written)
         yield counter("smartgw_access_log_dropped_total", "Lines lost.", self._log.dropped)
 
@@ -310,6 +326,7 @@ class Gateway:
 
     def _changed(self, updates: Sequence[HostRecord], removed: Sequence[str]) -> None:
         self._publish(self._table.apply(updates, removed))
+        self._state.changed()
         pools = self._pools
         assert pools is not None
         for host_id in removed:

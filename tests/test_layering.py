@@ -45,6 +45,7 @@ DOES_IO = {
     "smartgw.demo",
     "smartgw.memory",
     "smartgw.proxy",
+    "smartgw.state",
     "smartgw_hosts.agent",
     "smartgw_hosts.bus",
     "smartgw_hosts.bus_connection",
@@ -60,7 +61,7 @@ DOES_IO = {
     "smartgw_hosts.tunnel",
 }
 # Within a package that does I/O, what is pure all the same.
-PURE = {"smartgw.proxy.headers", "smartgw.proxy.choice"}
+PURE = {"smartgw.proxy.headers", "smartgw.proxy.choice", "smartgw.state.snapshot"}
 IO_MODULES = {
     *("asyncio", "io", "logging", "multiprocessing", "os", "random", "secrets", "select"),
     *("selectors", "shutil", "signal", "socket", "ssl", "subprocess", "tempfile", "threading"),

@@ -17,9 +17,19 @@ from smartgw_hosts.bus import Bus, BusAway
 from smartgw_hosts.challenge import Proof, Verdict
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.identity import PublicKey
+from smartgw_hosts.lag import Lag
 from smartgw_hosts.pool import Pool
 from smartgw_hosts.quiet_log import QuietLog
-from smartgw_hosts.records import Action, AskBus, HostRecord, Ignored, Remove, Update, Verify
+from smartgw_hosts.records import (
+    Action,
+    AskBus,
+    HostRecord,
+    Ignored,
+    KnownHost,
+    Remove,
+    Update,
+    Verify,
+)
 
 PROOFS: Final = 64
 """Verifications under way at once: 10,000 new hosts must not take the loop from traffic (1.8)."""
@@ -96,6 +106,7 @@ class Listener:
         self._loops: list[asyncio.Task[None]] = []
         self._changes: dict[str, HostRecord | None] = {}
         self._flushing: asyncio.TimerHandle | None = None
+        self.lag = Lag()
         self.counters: dict[str, int] = dict.fromkeys(("proofs", "proofs_failed", "stalls"), 0)
         bus.subscribe(wire.subscription(pool.cluster), self._receive)
 
@@ -104,12 +115,17 @@ class Listener:
         """Verifications that wait for a place among those under way."""
         return len(self._waiting)
 
-    async def start(self) -> None:
-        """Take the enrolments in force and begin; returns at once."""
+    async def start(self, restored: Iterable[KnownHost] = ()) -> None:
+        """Take the enrolments in force and begin; returns at once.
+
+        `restored` are hosts of before a restart, which are challenged first (11.2).
+        """
         self._seen = self._clock()
         if self._trust is not None:
             self._enrol(self._trust.current)
             self._loops.append(asyncio.create_task(self._watch(self._trust), name="enrolments"))
+        if hosts := tuple(restored):
+            self._carry_out(self._pool.restore(hosts, self._now(), self._wall()))
         self._loops.append(asyncio.create_task(self._ticks(), name="discovery ticks"))
 
     async def stop(self) -> None:
@@ -167,7 +183,10 @@ class Listener:
 
     async def _ticks(self) -> None:
         while True:
+            due = self._clock() + self._tick_seconds
             await asyncio.sleep(self._tick_seconds)
+            now = self._clock()
+            self.lag.note(max(0.0, now - due), now)
             try:
                 self._tick()
             except Exception as error:
