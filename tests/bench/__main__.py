@@ -11,6 +11,7 @@ import platform
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -200,6 +201,16 @@ def _version(name: str) -> str:
     return match[0] if match else ""
 
 
+def _alone() -> socket.socket:
+    """Make sure that no other run is on: two would measure each other. Raises Missing."""
+    held = socket.socket(socket.AF_UNIX)
+    try:
+        held.bind("\0smartgw-bench")  # in no folder, and gone with this process
+    except OSError:
+        raise Missing("another run is on, and two would measure each other") from None
+    return held
+
+
 def _end_on_signal(number: int, _frame: object) -> None:
     # One signal is enough; a further one must not break off the cleaning up.
     for other in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -217,7 +228,7 @@ def main(argv: Sequence[str]) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     start = time.monotonic()
     try:
-        with tempfile.TemporaryDirectory(prefix="smartgw-bench-") as folder:
+        with _alone(), tempfile.TemporaryDirectory(prefix="smartgw-bench-") as folder:
             program("wrk")
             run = Run(parsed, Path(folder), guard)
             os.sched_setaffinity(0, {run.cores.load})

@@ -29,7 +29,7 @@ PACKAGES = {
 
 
 class Missing(Exception):
-    """A program is not installed; the text says how to get it."""
+    """Something that is needed is not there; the text says how to get it."""
 
 
 def program(name: str) -> str:

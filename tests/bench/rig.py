@@ -210,7 +210,8 @@ class Rig:
         self, name: str, command: Sequence[str], core: int, env: Mapping[str, str] | None = None
     ) -> Child:
         ours = {k: v for k, v in os.environ.items() if not k.startswith("SMARTGW_")}
-        ours["PYTHONPATH"] = str(ROOT)
+        paths = (str(ROOT), ours.get("PYTHONPATH", ""))
+        ours["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         with on_core(core):
             child = Child(
                 name, command, self._folder / f"{name}.log", self._guard, {**ours, **(env or {})}
