@@ -4,7 +4,7 @@ Owns where a chunked body ends and what its trailer section may look like. Does 
 trailers a proxy passes on.
 """
 
-from smartgw_hosts.http1 import LINE_BYTES, Bounds, MessageRefused, is_token
+from smartgw_hosts.http1 import LINE_BYTES, Bounds, MessageRefused, is_token, lines_so_far
 
 _HEX_BYTES = b"0123456789abcdefABCDEF"
 _MAX_CHUNK_LINE = 1024
@@ -122,11 +122,10 @@ class ChunkedBody:
         end = start if data[start : start + 2] == b"\r\n" else data.find(b"\r\n\r\n", start)
         if end < 0:
             part = data[start:]
-            if len(part) > self._max_trailer:
+            # The end may have come but for its last byte.
+            if len(part) > self._max_trailer + 3:
                 raise MessageRefused(431, f"the trailers are longer than {self._max_trailer} bytes")
-            rest = part.translate(None, LINE_BYTES)
-            pairs = part.count(b"\r\n")
-            if rest != b"\r\n" * pairs and rest != b"\r\n" * pairs + b"\r":
+            if not lines_so_far(part):
                 raise MessageRefused(400, "a trailer line does not end with CRLF")
             if part[:1] == b"\r" and len(part) > 1:
                 raise MessageRefused(400, "the body does not end with CRLF")

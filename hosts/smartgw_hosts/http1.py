@@ -5,6 +5,7 @@ is refused, never repaired. Does not own which fields a proxy removes or adds: a
 `FieldNames` sorts them by kind. Chunked bodies are decoded in `chunked.py`.
 """
 
+import re
 from collections.abc import Callable
 
 # Kinds of field. A caller may use numbers from NOTED up for fields it wants to read.
@@ -23,7 +24,12 @@ _OWS = b" \t"
 _FRAMING = {b"host": HOST, b"content-length": LENGTH, b"transfer-encoding": CODING}
 _CONTROL = {b"connection": CONNECTION, b"upgrade": UPGRADE, b"expect": EXPECT}
 _KEPT_IN_RESPONSES = frozenset((PASS, HOST, EXPECT))
-_NEVER_NOMINATED = frozenset((b"host", b"content-length", b"transfer-encoding", b"connection"))
+# What Connection cannot have taken out: where the message ends, where it goes, where it has been.
+_NEVER_NOMINATED = frozenset(
+    (b"host", b"content-length", b"transfer-encoding", b"connection", b"via")
+)
+_VERSION = re.compile(rb"HTTP/[0-9]\.[0-9]\Z")
+_HOST_AND_PORT = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z_.-]+)(?::[0-9]*)?\Z")
 _MAX_METHOD = 64
 _MAX_REMEMBERED_NAME = 64
 
@@ -142,7 +148,7 @@ class ResponseHead:
     Attributes:
         lines: as in a request head, with Content-Length but without Transfer-Encoding.
         status: 100 to 599.
-        phrase: what stands behind the status code, with its leading space if there was one.
+        phrase: what stands behind the status code, beginning with a space.
         length: bytes of the body, CHUNKED or UNTIL_CLOSE.
         keep_alive: another request may follow on this connection once the body is over.
     """
@@ -182,7 +188,7 @@ def _request_line(line: bytes, bounds: Bounds) -> tuple[bytes, bytes, int]:
         minor = 1
     elif version == b"HTTP/1.0":
         minor = 0
-    elif len(version) == 8 and version[:5] == b"HTTP/" and version[5:6].isdigit():
+    elif _VERSION.match(version):
         raise MessageRefused(505, "the version is neither HTTP/1.1 nor HTTP/1.0")
     else:
         raise MessageRefused(400, "the request line does not end with an HTTP version")
@@ -215,20 +221,25 @@ def _split_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
     return path if path[:1] == b"/" else b"/" + path, authority
 
 
+def lines_so_far(data: bytes) -> bool:
+    """Say whether data can be the beginning of lines that end with CRLF."""
+    if data[-1:] == b"\r":
+        data = data[:-1]
+    return data.translate(None, LINE_BYTES) == b"\r\n" * data.count(b"\r\n")
+
+
 def check_partial(data: bytes, bounds: Bounds) -> None:
     """Refuse the beginning of a request head that no further byte can save; pass over the rest.
 
     So that a client that ends its lines with a bare LF, or speaks another protocol, gets an
     answer at once and not at the deadline. `data` holds no complete head.
     """
-    if len(data) > bounds.head:
+    if len(data) > bounds.head + 3:  # the end of a head may have come but for its last byte
         first = data.find(b"\r\n")
         if first < 0 or first > bounds.target + _MAX_METHOD + 16:
             raise MessageRefused(414, f"the target is longer than {bounds.target} bytes")
         raise MessageRefused(431, f"the head is longer than {bounds.head} bytes")
-    rest = data.translate(None, LINE_BYTES)
-    pairs = data.count(b"\r\n")
-    if rest != b"\r\n" * pairs and rest != b"\r\n" * pairs + b"\r":
+    if not lines_so_far(data):
         raise MessageRefused(400, "a line holds a control character or does not end with CRLF")
     line, end, _ = data.partition(b"\r\n")
     if end and line:
@@ -292,7 +303,7 @@ def parse_request(head: bytes, names: FieldNames, bounds: Bounds) -> RequestHead
         elif kind == CODING:
             if coding is not None:
                 raise MessageRefused(400, "more than one Transfer-Encoding field")
-            coding = _transfer_coding(value.strip(_OWS))
+            coding = _transfer_coding(value)
         elif kind == MARK:
             marked = [*marked, len(kept)]
             kept.append(line)
@@ -311,9 +322,15 @@ def parse_request(head: bytes, names: FieldNames, bounds: Bounds) -> RequestHead
     if authority is None:
         request.authority = host or b""
     else:
-        # RFC 9112 3.2.2: the target's authority replaces what Host said.
+        # RFC 9112 3.2.2: the target's authority replaces what Host said, which must be valid still.
         request.authority = authority
-        kept[host_place : host_place + (host is not None)] = [b"Host: " + authority]
+        if host is None:
+            kept.insert(0, b"Host: " + authority)
+            marked = [place + 1 for place in marked]
+        elif _HOST_AND_PORT.match(host):
+            kept[host_place] = b"Host: " + authority
+        else:
+            raise MessageRefused(400, "the Host field does not hold one host")
     if coding is not None:
         if length is not None:
             raise MessageRefused(400, "both Content-Length and Transfer-Encoding")
@@ -366,7 +383,12 @@ def parse_response(
         keep_alive = False
     else:
         raise MessageRefused(502, "the status line does not begin with an HTTP version")
-    if not code.isdigit() or line[12:13] not in (b" ", b"") or not b"100" <= code <= b"599":
+    if (
+        not code.isdigit()
+        or len(code) != 3
+        or line[12:13] not in (b" ", b"")
+        or not b"100" <= code <= b"599"
+    ):
         raise MessageRefused(502, "the status code is not a number from 100 to 599")
     status = int(code)
     kept: list[bytes] = []
@@ -403,7 +425,7 @@ def parse_response(
         elif kind == CODING:
             if coding is not None:
                 raise MessageRefused(502, "more than one Transfer-Encoding field")
-            coding = _transfer_coding(value.strip(_OWS))
+            coding = _transfer_coding(value)
         elif kind == UPGRADE:
             value = value.strip(_OWS).lower()
             upgrade = value if upgrade is None else upgrade + b"," + value
@@ -423,10 +445,13 @@ def parse_response(
             keep_alive = False
         elif b"keep-alive" in options:
             keep_alive = True
-        if upgrade is not None and b"upgrade" in options:
+        if upgrade is not None and b"upgrade" in options and version == b"HTTP/1.1 ":
             response.upgrade = tuple(part.strip(_OWS) for part in upgrade.split(b","))
     if status < 200 or status == 204:
         response.length = 0
+        if length or coding is not None:
+            # No body follows (RFC 9112 6.3), but this sender may think that one does.
+            keep_alive = False
     elif request_method == b"HEAD" or status == 304:
         # Content-Length tells what a GET would have had (RFC 9110 8.6); no body follows.
         response.length = 0
@@ -438,7 +463,8 @@ def parse_response(
         response.length = UNTIL_CLOSE
         keep_alive = False
     response.status = status
-    response.phrase = line[12:]
+    # RFC 9112 4: the space is sent even when no phrase follows.
+    response.phrase = line[12:] or b" "
     response.keep_alive = keep_alive
     response.lines = kept
     response.marked = marked
@@ -464,6 +490,8 @@ def _content_length(value: bytes) -> int:
 
 
 def _transfer_coding(value: bytes) -> bytes:
+    # A tab may stand there too (RFC 9112 5), but llhttp takes it for a part of the coding's name.
+    value = value.strip(b" ")
     if value.lower() != b"chunked":
         raise MessageRefused(400, "Transfer-Encoding is not exactly: chunked")
     return value
