@@ -27,7 +27,7 @@ from smartgw.proxy.deadlines import Deadlines
 from smartgw.proxy.path import Path as RequestPath
 from smartgw.proxy.pools import UNIX, Pools
 from smartgw.routing.table import HostEntry, Route, RoutingTable, Snapshot
-from smartgw.state.state import State, lagging
+from smartgw.state.state import State, lag_families, lagging
 from smartgw_hosts.bus import Bus
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.enrolment_file import EnrolmentFile
@@ -302,13 +302,7 @@ class Gateway:
                 "smartgw_proofs_failed_total", "Those that failed.", proofs["proofs_failed"]
             )
             yield counter("smartgw_stalls_total", "Times we did not run.", proofs["stalls"])
-            lag = self._discovery.lag
-            yield gauge("smartgw_loop_lag_max_seconds", "The most the loop was late.", lag.most)
-            yield gauge(
-                "smartgw_loop_lag_seconds",
-                "The most the loop was late in the last 10 s.",
-                lag.recent(time.monotonic()),
-            )
+        yield from lag_families(self._discovery, time.monotonic())
         yield counter("smartgw_access_log_lines_total", "Lines written.", self._log.written)
         yield counter("smartgw_access_log_dropped_total", "Lines lost.", self._log.dropped)
 
@@ -326,7 +320,7 @@ class Gateway:
 
     def _changed(self, updates: Sequence[HostRecord], removed: Sequence[str]) -> None:
         self._publish(self._table.apply(updates, removed))
-        self._state.changed()
+        self._state.changed(updates)
         pools = self._pools
         assert pools is not None
         for host_id in removed:

@@ -56,6 +56,7 @@ class LastGood:
         self._started = clock()
         self._fault = ""
         self._dirty = True
+        self._proven = False
         self._written_at: float | None = None
         self._encoded: dict[str, tuple[HostRecord, str]] = {}
         self._one_write = threading.Lock()
@@ -84,9 +85,11 @@ class LastGood:
         self._records, self._complete = records, complete
         self._task = asyncio.create_task(self._run(), name="last good hosts")
 
-    def changed(self) -> None:
-        """A host is another one now: it will be written."""
+    def changed(self, records: Iterable[HostRecord]) -> None:
+        """These hosts, or others that are gone, are told to be routed otherwise: written soon."""
         self._dirty = True
+        if not self._proven:
+            self._proven = any(record.state is HostState.HEALTHY for record in records)
 
     async def stop(self) -> None:
         """Write what is not yet written, then let another process write."""
@@ -99,7 +102,7 @@ class LastGood:
 
     def serves(self, record: Callable[[str], HostRecord | None]) -> bool:
         """Tell whether hosts that were kept have proven themselves, so that traffic may come."""
-        if self._restored is None:
+        if self._restored is None or not self._proven:
             return False
         known = [record(host.host_id) for host in self._restored.hosts]
         waiting = any(host is not None and host.reason == "restored" for host in known)

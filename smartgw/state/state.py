@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from smartgw.config import Settings
+from smartgw.metrics import Family, gauge
 from smartgw.state.last_good import LastGood
 from smartgw_hosts.listener import Listener
 from smartgw_hosts.pool import Pool
-from smartgw_hosts.records import KnownHost, PoolSettings
+from smartgw_hosts.records import HostRecord, KnownHost, PoolSettings
 
 LAGGING = 0.25
 """Seconds of event-loop lag that are told: a request then waits longer than a host takes."""
@@ -37,10 +38,10 @@ class State:
         if self._last_good is not None:
             self._last_good.start(self.pool.records, complete)
 
-    def changed(self) -> None:
-        """Some host changed."""
+    def changed(self, records: Iterable[HostRecord]) -> None:
+        """These hosts, or others that are gone, have been told to whoever routes."""
         if self._last_good is not None:
-            self._last_good.changed()
+            self._last_good.changed(records)
 
     async def stop(self) -> None:
         """Write what is not yet written; safe when it was not started."""
@@ -68,3 +69,11 @@ def lagging(listener: Listener | None, now: float) -> Sequence[str]:
     """Say that our own event loop runs late, which demotes no host (1.7)."""
     recent = 0.0 if listener is None else listener.lag.recent(now)
     return (f"loop: lagging {recent * 1000:.0f} ms",) if recent >= LAGGING else ()
+
+
+def lag_families(listener: Listener | None, now: float) -> Iterable[Family]:
+    """The lag of our own event loop, for /metrics."""
+    if listener is not None:
+        recent, most = listener.lag.recent(now), listener.lag.most
+        yield gauge("smartgw_loop_lag_seconds", "The most the loop was late in 10 s.", recent)
+        yield gauge("smartgw_loop_lag_max_seconds", "The most the loop was ever late.", most)
