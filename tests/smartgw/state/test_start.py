@@ -1,7 +1,6 @@
 """A gateway that starts while the bus is away, and one whose disk fails."""
 
 import json
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -163,15 +162,12 @@ def test_without_bus_and_snapshot(cluster: Cluster, tmp_path: Path) -> None:
 def test_a_disk_that_fails(cluster: Cluster, tmp_path: Path) -> None:
     """11.2: When nothing can be written traffic goes on, readiness says so, the log is not filled,
     and writing goes on when the disk is right again."""
-    folder = tmp_path / "state"
-    folder.write_text("no folder can be made here")
-    gateway = KeepingGateway(cluster, tmp_path / "made-later", busy=True)
-    gateway.config.write_text(gateway.config.read_text().replace("made-later", "in/state"))
     (tmp_path / "in").mkdir()
+    gateway = KeepingGateway(cluster, tmp_path / "in/state", busy=True)
     gateway.start()
     host = cluster.host()
     wait_until(lambda: gateway.snapshot()["generation"] > 0)
-    shutil.rmtree(tmp_path / "in")
+    (tmp_path / "in").rename(tmp_path / "gone")
     wait_until(lambda: gateway.says("snapshot: cannot be kept"), what="degraded")
     assert gateway.readiness()["ready"]
     assert gateway.ask(host.hostname).status == 200
