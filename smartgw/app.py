@@ -1,45 +1,47 @@
 """The composition root: builds one gateway, starts and stops its parts in order.
 
 The only module that knows all the others. Decides nothing about hosts, routes or requests; it
-wires what decides to what does I/O.
+wires what decides to what does I/O. With one worker this process carries the traffic itself,
+with several it tells a crew what to carry (contract 11.1).
 """
 
 import asyncio
+import logging
 import os
 import ssl
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 
-from smartgw.accesslog import AccessLog
 from smartgw.api import internal, public
-from smartgw.config import Settings, split_host_port
-from smartgw.metrics import Family, by_label, counter, gauge
-from smartgw.proxy import listener as proxy_listener
-from smartgw.proxy.counters import Counters
-from smartgw.proxy.deadlines import Deadlines
-from smartgw.proxy.path import Path as RequestPath
-from smartgw.proxy.pools import UNIX, Pools
-from smartgw.routing.table import HostEntry, Route, RoutingTable, Snapshot
+from smartgw.api.facts import Facts, families, sections
+from smartgw.config import Settings
+from smartgw.metrics import Family
+from smartgw.processes import handover, sockets
+from smartgw.processes.crew import Crew
+from smartgw.processes.drain import Phase, Step
+from smartgw.processes.leaving import Leaving
+from smartgw.processes.reload import merge
+from smartgw.processes.sockets import Listener as Bound
+from smartgw.processes.sockets import Listeners
+from smartgw.processes.tally import exported
+from smartgw.processes.traffic import Traffic, own_endpoints
+from smartgw.routing.table import HostUpdate
 from smartgw.state.state import State, lag_families, lagging
+from smartgw.trust import FollowedFile
 from smartgw_hosts.bus import Bus
-from smartgw_hosts.enrolment import Enrolment
-from smartgw_hosts.enrolment_file import EnrolmentFile
-from smartgw_hosts.http1 import Bounds
-from smartgw_hosts.listener import EnrolmentSource, Listener
-from smartgw_hosts.records import HostRecord, PoolSettings
+from smartgw_hosts.listener import Listener
+from smartgw_hosts.records import HostRecord, HostState, PoolSettings
 from smartgw_hosts.wire import Reason as Refusal
 
-DRAIN_SECONDS = 20.0
-"""How long requests in flight have to end when the gateway stops (contract 11.1)."""
-
 _SETTLE_MARGIN = 1.0
+_REFUSE_AFTER = 0.5
 # Reasons of an unhealthy host that nobody may speak to any more (contract 1.4).
 _UNTRUSTED = frozenset(
     (
@@ -49,6 +51,8 @@ _UNTRUSTED = frozenset(
         Refusal.KEY_CHANGED,
     )
 )
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,95 +64,100 @@ class Readiness:
     degraded: tuple[str, ...]
 
 
-class _DeclaringTrust:
-    """Tells the routing table of the apps that enrolments name, before the pool hears of them."""
+class Carrier(Protocol):
+    """Who carries the traffic: this process (Traffic) or several (Crew)."""
 
-    def __init__(self, source: EnrolmentSource, declare: Callable[[set[str]], None]) -> None:
-        self._source = source
-        self._declare = declare
-        self._tell(source.current)
-
-    @property
-    def current(self) -> tuple[Enrolment, ...]:
-        return self._source.current
-
-    async def watch(self, changed: Callable[[tuple[Enrolment, ...]], None]) -> None:
-        def both(enrolments: tuple[Enrolment, ...]) -> None:
-            self._tell(enrolments)
-            changed(enrolments)
-
-        await self._source.watch(both)
-
-    def _tell(self, enrolments: Iterable[Enrolment]) -> None:
-        self._declare({app for enrolment in enrolments for app in enrolment.exact_apps})
+    def apply(self, updates: Sequence[HostUpdate], removed: Sequence[str]) -> None: ...
+    def declare(self, apps: Collection[str], complete: bool) -> None: ...
+    def reload(self, settings: Settings, api: str | None) -> None: ...
+    def order(self, step: Step) -> Awaitable[None]: ...
 
 
 class Gateway:
-    """One gateway process. Make it, `start`, and `stop` it in the same event loop."""
+    """One gateway. Make it, `start`, and `stop` it in the same event loop.
 
-    def __init__(self, settings: Settings) -> None:
+    `activated`: sockets that a service manager passed. `as_json`: how workers write their log.
+    """
+
+    def __init__(
+        self, settings: Settings, *, activated: Sequence[Bound] = (), as_json: bool = False
+    ) -> None:
         self.settings = settings
-        self.counters = Counters()
         self.started_at = time.time()
-        self._table = RoutingTable(settings.base_domains, settings.hostnames)
-        self._apps: set[str] = set()
+        self.drained_hosts: set[str] = set()
+        processes = settings.processes
+        self.leaving = Leaving(
+            processes.unready_wait, processes.drain, self._order, self._connections
+        )
+        self._activated = activated
+        self._as_json = as_json
+        self._apps: Collection[str] = ()
+        self._complete = False
         self._complete_at: float | None = None
-        self._log = AccessLog(settings.log.access)
-        self._bus: Bus | None = None
         self._state = State(settings, _pool_settings(settings))
         self._pool = self._state.pool
+        self._trust: FollowedFile | None = None
+        self._bus: Bus | None = None
         self._discovery: Listener | None = None
-        self._pools: Pools | None = None
-        self._path: RequestPath | None = None
-        self._listening: proxy_listener.Listening | None = None
-        self._watch: Deadlines | None = None
-        self._runners: list[web.AppRunner] = []
+        self._listeners: Listeners | None = None
+        self._traffic: Traffic | None = None
+        self._crew: Crew | None = None
+        self._offer: handover.Offer | None = None
+        self._handed_over = False
+        self._internal: web.AppRunner | None = None
+        self._public: web.AppRunner | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._timers: list[asyncio.TimerHandle] = []
+        self._refusing: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Bind, then serve; the bus may come later.
+        """Take the sockets, then serve; the bus may come later.
+
+        A gateway that runs already and hands over is told to end when this one has its hosts.
 
         Raises:
-            OSError: an address cannot be bound, or the access log not be opened.
+            OSError: an address cannot be bound, the access log not be opened, or a running
+                gateway does not hand over.
             EnrolmentError: the enrolment file is refused.
         """
         settings = self.settings
-        loop = asyncio.get_running_loop()
-        http = [split_host_port(address) for address in settings.listen.http]
-        sockets = proxy_listener.bind(http)
+        path = settings.processes.handover
+        taking = None if path is None else await handover.ask(path)
         try:
-            trust = self._trust()
-            internal_host, internal_port = split_host_port(settings.listen.internal)
-            self._runners.append(
-                await internal.serve(internal.build(self), internal_host, internal_port)
+            handed = () if taking is None else taking.listeners
+            self._listeners = sockets.acquire(settings, self._activated, handed)
+            await self._start_parts(self._listeners)
+            if taking is not None:
+                await self._wait_for(taking.hosts)
+            await self._carrier.order(Step.RESUME)
+            self._internal = await internal.serve_on(
+                internal.build(self), self._listeners.internal.socket
             )
-            self._log.start()
-        except BaseException:
-            for sock in sockets:
-                sock.close()
-            raise
-        bounds = Bounds(
-            settings.limits.head_bytes,
-            settings.limits.fields,
-            settings.limits.field_line_bytes,
-            settings.limits.target_bytes,
+            if taking is not None:
+                await taking.take()
+                _log.info("took over from the generation before")
+        finally:
+            if taking is not None:
+                taking.close()
+        if path is not None:
+            self._offer = handover.Offer(path, self._listeners, self._routed, self._taken_over)
+            self._offer.open()
+
+    async def _start_parts(self, listeners: Listeners) -> None:
+        settings = self.settings
+        own = own_endpoints(listener.socket for listener in listeners.all)
+        api = await self._own_api()
+        several = settings.processes.workers > 1
+        self._traffic = Traffic(
+            settings, () if several else listeners.public, own, api, self._suspect
         )
-        self._watch = Deadlines(loop, _shortest(settings))
-        self._watch.start()
-        self._pools = Pools(settings, loop, self._watch, bounds, self._suspect)
-        self._pools.own = frozenset(
-            (host, port)
-            for host, port in (
-                *(sock.getsockname()[:2] for sock in sockets),
-                *(address[:2] for runner in self._runners for address in runner.addresses),
+        self._traffic.start()
+        if several:
+            self._crew = Crew(
+                settings, listeners.public, own, api, self._suspect, as_json=self._as_json
             )
-        )
-        own_route = await self._own_api() if settings.hostnames else None
-        self._path = RequestPath(settings, self._pools, self.counters, self._log, own_route)
-        self._pools.path = self._path
-        self._path.snapshot = self._table.snapshot
-        self._listening = proxy_listener.Listening(settings, self._path, loop, self._watch, bounds)
+        if settings.trust.file is not None:
+            self._trust = FollowedFile(settings.trust.file, self._declare)
         self._bus = Bus(
             settings.bus.servers,
             name=f"smartgw {settings.cluster} {settings.gateway}",
@@ -156,38 +165,127 @@ class Gateway:
             tls=_tls(settings.bus.tls_ca),
             on_state=self._bus_state,
         )
-        self._discovery = Listener(self._bus, self._pool, trust, self._pools, self._changed)
+        self._discovery = Listener(
+            self._bus, self._pool, self._trust, self._traffic.pools, self._changed
+        )
         await self._discovery.start(await self._state.load())
-        self._state.start(lambda: self._table.snapshot.complete)
+        self._state.start(lambda: self._complete)
         await self._bus.start()
-        await self._listening.listen(sockets)
+        if self._crew is not None:
+            await self._crew.start()
 
     async def stop(self) -> None:
-        """Let what is in flight end, then close everything; safe after a failed start."""
+        """Close everything; safe after a failed start. To lose nothing, drain first."""
+        await self.leaving.stop()
         for timer in self._timers:
             timer.cancel()
-        if self._listening is not None:
-            await self._listening.close(DRAIN_SECONDS)
+        if self._offer is not None:
+            await self._offer.close()
+        if self._crew is not None:
+            await self._crew.stop()
         if self._discovery is not None:
             await self._discovery.stop()
         await self._state.stop()
         if self._bus is not None:
             await self._bus.stop()
-        if self._pools is not None:
-            await self._pools.close()
-        for runner in self._runners:
-            await runner.cleanup()
-        if self._watch is not None:
-            self._watch.stop()
+        if self._traffic is not None:
+            await self._traffic.stop()
+        for runner in (self._internal, self._public):
+            if runner is not None:
+                await runner.cleanup()
         if self._folder is not None:
             self._folder.cleanup()
-        await self._log.stop()
+        if self._listeners is not None:
+            self._listeners.close()
+
+    # ---- drain, handover, reload ----
+
+    async def drain_host(self, host_id: str, *, undo: bool) -> bool:
+        """Take a host out of choice for new requests, or back in; False: it is not known."""
+        record = self._pool.record(host_id)
+        if record is None:
+            return False
+        (self.drained_hosts.discard if undo else self.drained_hosts.add)(host_id)
+        self._changed([record], [])
+        return True
+
+    async def reload(self, wanted: Settings) -> None:
+        """Put other settings in force as far as a running gateway can, and name the others.
+
+        Raises:
+            EnrolmentError: the enrolment file is refused; nothing has changed.
+        """
+        values, kept = merge(self.settings.model_dump(), wanted.model_dump())
+        settings = Settings.model_validate(values)
+        if self._trust is not None and settings.trust.file is not None:
+            self._trust.follow(settings.trust.file)
+        self.settings = settings
+        logging.getLogger().setLevel(settings.log.level.upper())
+        self.leaving.configure(settings.processes.unready_wait, settings.processes.drain)
+        api = await self._own_api()
+        for carrier in (self._traffic, self._crew):
+            if carrier is not None:
+                carrier.reload(settings, api)
+        _log.info("the configuration was read again and is in force")
+        if kept:
+            _log.warning("in force only after the next start: %s", ", ".join(kept))
+
+    async def _order(self, step: Step) -> None:
+        assert self._listeners is not None
+        if self._refusing is not None:
+            self._refusing.cancel()
+            self._refusing = None
+        _log.info("drain: %s", step.value)
+        await self._carrier.order(step)
+        if step is Step.STOP and not self.leaving.final:
+            # A little later, when no worker looks at the sockets any more. Closing them would
+            # give the addresses away, and no undo could bring them back.
+            loop = asyncio.get_running_loop()
+            self._refusing = loop.call_later(
+                _REFUSE_AFTER, sockets.refuse_clients, self._listeners.public
+            )
+        elif step is Step.RELEASE:
+            for sock in self._listeners.public:
+                sock.close()
+
+    async def _connections(self) -> int:
+        if self._crew is None:
+            return self._own.counters.connections
+        await self._crew.refresh()
+        return self._crew.connections
+
+    def _routed(self) -> list[str]:
+        return [r.host_id for r in self._pool.records() if r.state is HostState.HEALTHY]
+
+    async def _wait_for(self, hosts: Collection[str]) -> None:
+        """Wait until the table is as complete as that of the generation before, within a bound."""
+        discovery = self.settings.discovery
+        loop = asyncio.get_running_loop()
+        until = loop.time() + discovery.heartbeat * discovery.missed + _SETTLE_MARGIN
+        while not self._complete or not set(hosts) <= set(self._routed()):
+            if loop.time() > until:
+                _log.warning("took over without every host of the generation before")
+                return
+            await asyncio.sleep(0.05)
+
+    async def _taken_over(self) -> None:
+        """The next generation serves: whoever asks from now on is its."""
+        self._handed_over = True
+        await self.leaving.begin(wait=False, final=True)
+        if self._internal is not None:
+            for site in list(self._internal.sites):
+                await site.stop()
 
     # ---- what the APIs read ----
 
+    async def refresh(self) -> None:
+        """Bring the counters of all processes up to now."""
+        if self._crew is not None:
+            await self._crew.refresh()
+
     def status(self) -> Mapping[str, Any]:
         """See `smartgw.api.internal.Gateway`."""
-        settings, counters, bus = self.settings, self.counters, self._bus
+        settings = self.settings
         return {
             "gateway": {
                 "id": settings.gateway,
@@ -198,38 +296,20 @@ class Gateway:
                 "base_domains": list(settings.base_domains),
                 "http": list(settings.listen.http),
                 "internal": settings.listen.internal,
-            },
-            "bus": {
-                "connected": bus is not None and bus.connected,
-                "servers": len(settings.bus.servers),
-                "reconnects": 0 if bus is None else max(0, bus.counters["generations"] - 1),
-                "drops": 0 if bus is None else bus.counters["drops"],
-            },
-            "traffic": {
-                "requests": sum(counters.requests),
-                "in_flight": counters.in_flight,
-                "connections": counters.connections,
-                "upstream_connections": counters.upstream_connections,
-                "by_status": {f"{n}xx": count for n, count in enumerate(counters.requests) if n},
-                "own_errors": {
-                    reason.value: count for reason, count in counters.own_errors.items() if count
-                },
-            },
-            "discovery": {
-                "messages": 0 if bus is None else bus.counters["messages"],
-                "refused": {
-                    str(reason): count for reason, count in self._pool.counters.items() if count
-                },
+                "phase": self.leaving.phase.value,
+                "drained_hosts": sorted(self.drained_hosts),
             },
             "state": self._state.status(),
-            "access_log": {"written": self._log.written, "dropped": self._log.dropped},
+            **sections(self._facts()),
         }
 
     def readiness(self) -> Readiness:
         """Say what is missing for traffic, and what works less well than it could."""
         missing: list[str] = []
         degraded: list[str] = []
-        known = self._table.snapshot.complete or self._state.serves()
+        if self.leaving.phase is not Phase.SERVING:
+            missing.append(f"drain: {self.leaving.phase.value}")
+        known = self._complete or self._state.serves()
         if not known:
             missing.append("table: a heartbeat interval has not been listened to yet")
             missing += self._state.missing()
@@ -237,6 +317,12 @@ class Gateway:
             (degraded if known else missing).append("bus: not connected")
         degraded += self._state.degraded()
         degraded += lagging(self._discovery, time.monotonic())
+        if self._crew is not None:
+            workers = self._crew.workers()
+            serving = sum(worker.serving for worker in workers)
+            if serving < len(workers):
+                text = f"workers: {serving} of {len(workers)} serve"
+                (degraded if serving else missing).append(text)
         if self.settings.trust.mode == "first-use":
             degraded.append("trust: first use, for development only")
         return Readiness(not missing, tuple(missing), tuple(degraded))
@@ -247,92 +333,53 @@ class Gateway:
 
     def metrics(self) -> Iterable[Family]:
         """The gateway's own counters (contract 11.3)."""
-        counters = self.counters
-        yield by_label(
-            "smartgw_requests_total",
-            "Requests that are over, by the class of their status; 0xx: the client went away.",
-            "class",
-            {f"{n}xx": count for n, count in enumerate(counters.requests)},
-        )
-        yield by_label(
-            "smartgw_own_errors_total",
-            "Answers that the gateway gave by itself.",
-            "reason",
-            {reason.value: count for reason, count in counters.own_errors.items()},
-        )
-        yield Family(
-            "smartgw_request_duration_seconds",
-            "From the end of a request's head to the last byte of its answer.",
-            "histogram",
-            {(): counters.duration},
-        )
-        for name, text in _COUNTERS.items():
-            yield counter(f"smartgw_{name}_total", text, getattr(counters, name))
-        yield counter(
-            "smartgw_connections_total", "Connections of clients.", counters.connections_total
-        )
-        yield counter(
-            "smartgw_upstream_connections_total",
-            "Connections to hosts.",
-            counters.upstream_connections_total,
-        )
-        for name, text in _GAUGES.items():
-            yield gauge(f"smartgw_{name}", text, getattr(counters, name))
-        yield by_label(
-            "smartgw_discovery_refused_total",
-            "Messages of the bus that were refused.",
-            "reason",
-            {str(reason): count for reason, count in self._pool.counters.items()},
-        )
-        bus = self._bus
-        if bus is not None:
-            yield gauge("smartgw_bus_connected", "1 while the bus is there.", int(bus.connected))
-            yield counter(
-                "smartgw_bus_messages_total",
-                "Messages taken from the bus.",
-                bus.counters["messages"],
-            )
-            yield counter(
-                "smartgw_bus_drops_total", "Messages that came too fast.", bus.counters["drops"]
-            )
-        if self._discovery is not None:
-            proofs = self._discovery.counters
-            yield counter("smartgw_proofs_total", "Verifications of hosts.", proofs["proofs"])
-            yield counter(
-                "smartgw_proofs_failed_total", "Those that failed.", proofs["proofs_failed"]
-            )
-            yield counter("smartgw_stalls_total", "Times we did not run.", proofs["stalls"])
+        yield from families(self._facts())
         yield from lag_families(self._discovery, time.monotonic())
-        yield counter("smartgw_access_log_lines_total", "Lines written.", self._log.written)
-        yield counter("smartgw_access_log_dropped_total", "Lines lost.", self._log.dropped)
+
+    def _facts(self) -> Facts:
+        own, crew, bus = self._own, self._crew, self._bus
+        log = own.log.written, own.log.dropped
+        return Facts(
+            counters=own.counters if crew is None else crew.counters(exported(own.counters)),
+            connected=bus is not None and bus.connected,
+            servers=len(self.settings.bus.servers),
+            bus={} if bus is None else bus.counters,
+            discovery={} if self._discovery is None else self._discovery.counters,
+            refused={str(reason): count for reason, count in self._pool.counters.items()},
+            log=log if crew is None else crew.log_lines(),
+            workers=() if crew is None else crew.workers(),
+        )
 
     # ---- wiring ----
 
-    def _trust(self) -> EnrolmentSource | None:
-        if self.settings.trust.mode == "first-use":
-            return None
-        assert self.settings.trust.file is not None
-        return _DeclaringTrust(EnrolmentFile(self.settings.trust.file), self._declare)
+    @property
+    def _own(self) -> Traffic:
+        assert self._traffic is not None, "not started"
+        return self._traffic
 
-    def _declare(self, apps: set[str]) -> None:
+    @property
+    def _carrier(self) -> Carrier:
+        return self._own if self._crew is None else self._crew
+
+    def _declare(self, apps: Collection[str]) -> None:
         self._apps = apps
-        self._publish(self._table.declare(apps, self._table.snapshot.complete))
+        self._carrier.declare(apps, self._complete)
 
     def _changed(self, updates: Sequence[HostRecord], removed: Sequence[str]) -> None:
-        self._publish(self._table.apply(updates, removed))
+        self.drained_hosts.difference_update(removed)
+        self._carrier.apply([self._update(record) for record in updates], removed)
         self._state.changed(updates)
-        pools = self._pools
-        assert pools is not None
-        for host_id in removed:
-            pools.retire(host_id, None, cut=False)
-        for record in updates:
-            pools.retire(
-                record.host_id, self._table.entry(record.host_id), record.reason in _UNTRUSTED
-            )
 
-    def _publish(self, snapshot: Snapshot) -> None:
-        if self._path is not None:
-            self._path.snapshot = snapshot
+    def _update(self, record: HostRecord) -> HostUpdate:
+        return HostUpdate(
+            host_id=record.host_id,
+            address=record.address,
+            key=record.key,
+            apps=record.apps,
+            weight=record.weight,
+            routed=record.state is HostState.HEALTHY and record.host_id not in self.drained_hosts,
+            cut=record.reason in _UNTRUSTED,
+        )
 
     def _suspect(self, host_id: str) -> None:
         if self._discovery is not None:
@@ -344,37 +391,25 @@ class Gateway:
             delay = self.settings.discovery.heartbeat + _SETTLE_MARGIN
             loop = asyncio.get_running_loop()
             self._complete_at = loop.time() + delay
-            self._timers.append(loop.call_later(delay, self._complete))
+            self._timers.append(loop.call_later(delay, self._completed))
 
-    def _complete(self) -> None:
-        self._publish(self._table.declare(self._apps, True))
+    def _completed(self) -> None:
+        self._complete = True
+        self._carrier.declare(self._apps, True)
 
-    async def _own_api(self) -> Route:
-        """Serve the public API on a socket that only we can reach; return the route to it."""
-        self._folder = tempfile.TemporaryDirectory(prefix="smartgw-")
+    async def _own_api(self) -> str | None:
+        """Serve the public API on a socket that only we can reach; return its path."""
+        if not self.settings.hostnames:
+            return None
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="smartgw-")
         path = str(Path(self._folder.name) / "api.sock")
-        runner = web.AppRunner(public.build(self), access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        await web.UnixSite(runner, path).start()
-        self._runners.append(runner)
-        return Route("", (HostEntry("api", UNIX + path, None, 1),))
-
-
-_COUNTERS = {
-    "received": "Bytes of request bodies.",
-    "sent": "Bytes of answers' bodies.",
-    "connections_refused": "Connections of clients that were one too many.",
-    "attempts_failed": "Attempts to reach a host before anything was sent.",
-    "downstream_aborts": "Requests whose client went away.",
-    "upgrades": "Upgrades to WebSocket.",
-    "upstream_failures": "Connections to hosts that failed.",
-}
-_GAUGES = {
-    "connections": "Connections of clients that are open.",
-    "in_flight": "Requests that are not over.",
-    "tunnels": "Upgraded connections.",
-    "upstream_connections": "Connections to hosts that are open.",
-}
+        if self._public is None:
+            runner = web.AppRunner(public.build(self), access_log=None, shutdown_timeout=1.0)
+            await runner.setup()
+            await web.UnixSite(runner, path).start()
+            self._public = runner
+        return path
 
 
 def _pool_settings(settings: Settings) -> PoolSettings:
@@ -390,20 +425,6 @@ def _pool_settings(settings: Settings) -> PoolSettings:
         max_provisional_bytes=discovery.max_provisional_bytes,
         max_hosts=discovery.max_hosts,
         trust=settings.trust.mode,
-    )
-
-
-def _shortest(settings: Settings) -> float:
-    deadlines = settings.deadlines
-    return min(
-        deadlines.head,
-        deadlines.request_body,
-        deadlines.keepalive,
-        deadlines.response_head,
-        deadlines.response_body,
-        deadlines.websocket,
-        deadlines.linger,
-        settings.upstream.idle,
     )
 
 

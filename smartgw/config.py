@@ -368,6 +368,8 @@ def _explain(key: Key, error: ErrorDetails) -> tuple[str, str]:
         )
     if kind == "greater_than":
         return f"{value_shown} is not above {context['gt']:g}", right
+    if kind == "greater_than_equal":
+        return f"{value_shown} is below {context['ge']:g}", right
     if kind == "less_than_equal":
         return f"{value_shown} is too large", f"write at most {context['le']}"
     expected = EXPECTED.get(kind.partition("_")[0], "a value of the right kind")

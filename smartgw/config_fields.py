@@ -23,7 +23,9 @@ from smartgw.config_values import (
     Id,
     Networks,
     Seconds,
+    SocketPath,
     Token,
+    Wait,
     refuse,
     shown,
     split_host_port,
@@ -392,6 +394,34 @@ class Log(Section):
     )
 
 
+class Processes(Section):
+    """How many processes carry the traffic, and how one generation of them follows another."""
+
+    workers: Annotated[Count, Field(le=256)] = Field(
+        default=1,
+        description="Processes that carry traffic; with one, that is also the one that listens "
+        "to the hosts. One for each core serves most; each keeps its own connections to hosts, "
+        "and the limits hold for each of them.",
+    )
+    handover: SocketPath | None = Field(
+        default=None,
+        examples=["/run/smartgw/handover.sock"],
+        description="Unix socket at which a running gateway hands its listening sockets to the "
+        "next `smartgw serve` with the same path, so that an upgrade loses no connection. "
+        "Off by default; its folder must let in nobody else.",
+    )
+    unready_wait: Wait = Field(
+        default=10.0,
+        description="Seconds between being told to end and accepting nobody any more, so that "
+        "load balancers can see that the gateway is not ready. 0 where there are none.",
+    )
+    drain: Seconds = Field(
+        default=20.0,
+        description="Seconds for what is in flight to end, after the last connection was "
+        "accepted. WebSockets are told to go away shortly before it is over.",
+    )
+
+
 def _own_name() -> str:
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", os.uname().nodename.partition(".")[0])
     return name.lstrip("-_")[:64] or "gateway"
@@ -441,6 +471,9 @@ class Settings(Section):
     limits: Limits = Field(default=Limits(), description="How much a client may send and hold.")
     proxy: Proxy = Field(default=Proxy(), description="What is believed and what is passed on.")
     log: Log = Field(default=Log(), description="What is written.")
+    processes: Processes = Field(
+        default=Processes(), description="Processes and their generations."
+    )
 
     @field_validator("hostnames")
     @classmethod

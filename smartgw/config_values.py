@@ -164,6 +164,16 @@ def _access(value: str) -> str:
     return value
 
 
+def _socket_path(value: str) -> str:
+    # The kernel's sockaddr_un holds 107 bytes and a NUL; a name for the new one is longer.
+    if not value.startswith("/") or "\0" in value or len(value.encode()) > 100:
+        refuse(
+            f"{shown(value)} is not an absolute path of at most 100 bytes",
+            'write one like "/run/smartgw/handover.sock"',
+        )
+    return value
+
+
 Id = Annotated[str, AfterValidator(_id)]
 DnsName = Annotated[str, AfterValidator(_dns_name)]
 HostPort = Annotated[str, AfterValidator(_host_port)]
@@ -173,6 +183,8 @@ BusServer = Annotated[str, AfterValidator(_bus_server)]
 FieldName = Annotated[str, AfterValidator(_field_name)]
 Token = Annotated[str, AfterValidator(_field_name)]
 Access = Annotated[str, AfterValidator(_access)]
+SocketPath = Annotated[str, AfterValidator(_socket_path)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 Seconds = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
+Wait = Annotated[float, BeforeValidator(_number), Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, BeforeValidator(_number), Field(gt=0, le=1 << 40)]

@@ -44,8 +44,10 @@ DOES_IO = {
     "smartgw.config_fields",
     "smartgw.demo",
     "smartgw.memory",
+    "smartgw.processes",
     "smartgw.proxy",
     "smartgw.state",
+    "smartgw.trust",
     "smartgw_hosts.agent",
     "smartgw_hosts.bus",
     "smartgw_hosts.bus_connection",
@@ -61,7 +63,12 @@ DOES_IO = {
     "smartgw_hosts.tunnel",
 }
 # Within a package that does I/O, what is pure all the same.
-PURE = {"smartgw.proxy.headers", "smartgw.proxy.choice", "smartgw.state.snapshot"}
+PURE = {
+    *("smartgw.proxy.headers", "smartgw.proxy.choice", "smartgw.proxy.websocket"),
+    "smartgw.state.snapshot",
+    *("smartgw.processes.drain", "smartgw.processes.messages", "smartgw.processes.reload"),
+    "smartgw.processes.restarts",
+}
 IO_MODULES = {
     *("asyncio", "io", "logging", "multiprocessing", "os", "random", "secrets", "select"),
     *("selectors", "shutil", "signal", "socket", "ssl", "subprocess", "tempfile", "threading"),

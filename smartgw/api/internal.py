@@ -11,6 +11,7 @@ import logging
 import re
 import resource
 import secrets
+import socket
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from aiohttp import web
 
 from smartgw import metrics
 from smartgw.metrics import Family
+from smartgw.processes.drain import Phase
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +87,17 @@ class Host(Protocol):
     def verified_at(self) -> float | None: ...
 
 
+class Leaving(Protocol):
+    """See `smartgw.processes.leaving.Leaving`."""
+
+    @property
+    def phase(self) -> Phase: ...
+
+    async def begin(self) -> None: ...
+
+    async def undo(self) -> bool: ...
+
+
 class Gateway(Protocol):
     """What the internal API reads of the gateway. smartgw.app.Gateway is one."""
 
@@ -98,9 +111,18 @@ class Gateway(Protocol):
         written, dropped.
         """
 
+    async def refresh(self) -> None:
+        """Have what `status` and `metrics` read be of now, in every process."""
+
     def readiness(self) -> Readiness: ...
 
     def hosts(self) -> Sequence[Host]: ...
+
+    @property
+    def leaving(self) -> Leaving: ...
+
+    async def drain_host(self, host_id: str, *, undo: bool) -> bool:
+        """Take a host out of choice for new requests, or back in; False: it is not known."""
 
     def metrics(self) -> Iterable[Family]:
         """The families of the gateway's own counters; readiness and hosts are added here."""
@@ -130,6 +152,7 @@ def build(
     application.router.add_get("/metrics", api.metrics)
     application.router.add_get("/api/v3/discovery/hosts", api.hosts)
     application.router.add_get("/api/v3/status", api.status)
+    application.router.add_post("/api/v3/drain", api.drain)
     return application
 
 
@@ -138,13 +161,25 @@ async def serve(application: web.Application, host: str, port: int) -> web.AppRu
 
     Raises OSError when the address cannot be bound.
     """
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
+    runner = await _runner(application)
     try:
         await web.TCPSite(runner, host, port).start()
     except OSError:
         await runner.cleanup()
         raise
+    return runner
+
+
+async def serve_on(application: web.Application, sock: socket.socket) -> web.AppRunner:
+    """Listen on a socket that is bound; it stays the caller's."""
+    runner = await _runner(application)
+    await web.SockSite(runner, sock.dup()).start()
+    return runner
+
+
+async def _runner(application: web.Application) -> web.AppRunner:
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
     return runner
 
 
@@ -164,6 +199,7 @@ class _Api:
         return json_response(readiness, status=200 if readiness["ready"] else 503)
 
     async def metrics(self, request: web.Request) -> web.Response:
+        await self._gateway.refresh()
         families = [*self._common_families(), *self._gateway.metrics()]
         return web.Response(
             body=metrics.render(families).encode("utf-8"),
@@ -185,6 +221,7 @@ class _Api:
         )
 
     async def status(self, request: web.Request) -> web.Response:
+        await self._gateway.refresh()
         hosts = self._gateway.hosts()
         states: Counter[str] = Counter()
         apps: dict[str, Counter[str]] = {}
@@ -207,6 +244,20 @@ class _Api:
                 },
             }
         )
+
+    async def drain(self, request: web.Request) -> web.Response:
+        """Take the gateway or, with `host`, one host out of choice; `undo` takes it back in."""
+        host_id, undo = _drain_request(await request.read())
+        if host_id is not None:
+            if not await self._gateway.drain_host(host_id, undo=undo):
+                raise ApiError(404, "unknown_host", f"no host {host_id} is known")
+            return json_response({"host": host_id, "drained": not undo})
+        if undo:
+            if not await self._gateway.leaving.undo():
+                raise ApiError(409, "ending", "the gateway is ending, which cannot be undone")
+        else:
+            await self._gateway.leaving.begin()
+        return json_response({"phase": self._gateway.leaving.phase.value})
 
     def _readiness(self) -> dict[str, Any]:
         readiness = self._gateway.readiness()
@@ -276,8 +327,10 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     except ApiError as error:
         response = _error(error.status, error.reason, error.message, request_id)
     except web.HTTPMethodNotAllowed as error:
-        response = _error(405, "method_not_allowed", f"{request.path} is read with GET", request_id)
-        response.headers["Allow"] = error.headers["Allow"]
+        allowed = error.headers["Allow"]
+        message = f"{request.path} is for {allowed}"
+        response = _error(405, "method_not_allowed", message, request_id)
+        response.headers["Allow"] = allowed
     except web.HTTPException as error:
         reason = "not_found" if error.status == 404 else "bad_request"
         response = _error(error.status, reason, f"nothing at {request.path}", request_id)
@@ -289,6 +342,20 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     response.headers["Cache-Control"] = "no-store"
     response.headers["X-Content-Type-Options"] = "nosniff"
     return response
+
+
+def _drain_request(body: bytes) -> tuple[str | None, bool]:
+    """Return the host, if one is named, and whether to undo."""
+    try:
+        asked = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        raise ApiError(400, "bad_body", "the body must be JSON") from None
+    if not isinstance(asked, dict) or asked.keys() - {"host", "undo"}:
+        raise ApiError(400, "bad_body", 'write {"host": ID, "undo": true}, each as needed')
+    host_id, undo = asked.get("host"), asked.get("undo", False)
+    if not isinstance(undo, bool) or not isinstance(host_id, str | None):
+        raise ApiError(400, "bad_body", "host is an id and undo true or false")
+    return host_id, undo
 
 
 def _limit(text: str | None) -> int:

@@ -21,6 +21,8 @@ COMMANDS = {
     "host": "",
     "keygen": "",
     "demo": "gateway,embedded",
+    "drain": "",
+    "worker": "gateway",
 }
 
 DESCRIPTION = "Routes browser traffic by hostname to hosts that announced and proved themselves."

@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 
 class _JsonLines(logging.Formatter):
@@ -45,17 +46,23 @@ def open_many_files() -> None:
 
 def cancel_on_signal() -> None:
     """Let SIGTERM and Ctrl-C cancel the task that calls this."""
-    loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None
+    on_end(lambda number: task.cancel())
+
+
+def on_end(end: Callable[[int], object]) -> None:
+    """Call `end` with the first SIGTERM or SIGINT; the next one has its plain effect, for
+    whoever cannot wait need not.
+    """
+    loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
 
-    def end() -> None:
-        # The next signal has its plain effect: whoever cannot wait need not.
-        for number in signals:
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
-        task.cancel()
+    def first(number: int) -> None:
+        for each in signals:
+            loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)
+        end(number)
 
     for number in signals:
-        loop.add_signal_handler(number, end)
+        loop.add_signal_handler(number, first, number)

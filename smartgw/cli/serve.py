@@ -8,23 +8,30 @@ import argparse
 import asyncio
 import logging
 import os
+import signal
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smartgw.cli import CommandError
-from smartgw.cli.process import cancel_on_signal, log_to_stderr, open_many_files
+from smartgw.cli.process import cancel_on_signal, log_to_stderr, on_end, open_many_files
 
 if TYPE_CHECKING:
+    from smartgw.app import Gateway
     from smartgw.config import Settings
+    from smartgw.processes.sockets import Listener
 
 HELP = "run a gateway"
 EXAMPLES = """\
 Settings come from the file, then from SMARTGW_* variables over it; `smartgw check` tells what
 is wrong with them and docs/configuration.md lists them. The gateway tells about itself on
-stderr; the access log is set by [log]. SIGTERM and Ctrl-C end it in order, a second one at once.
+stderr; the access log is set by [log]. SIGTERM and Ctrl-C end it in order, a second one at once;
+SIGHUP reads the configuration again and reopens the access log. Sockets that systemd passes are
+used; where processes.handover is set, a running gateway hands over to the new one.
 
 examples:
   smartgw serve --config /etc/smartgw/smartgw.toml
+  smartgw serve --config smartgw.toml --workers 4
   SMARTGW_LISTEN__HTTP=127.0.0.1:8081 smartgw serve --config smartgw.toml
 """
 
@@ -36,6 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="FILE", type=Path, help="the TOML file (default: $SMARTGW_CONFIG)"
     )
+    parser.add_argument(
+        "--workers", metavar="N", help="processes that carry traffic (processes.workers)"
+    )
     parser.add_argument("--json", action="store_true", help="write stderr as JSON lines")
 
 
@@ -43,10 +53,18 @@ def run(args: argparse.Namespace) -> int:
     import uvloop
 
     from smartgw.config import ConfigError, load
+    from smartgw.processes.sockets import activated
     from smartgw_hosts.enrolment import EnrolmentError
 
+    env = dict(os.environ)
+    if args.workers is not None:
+        env["SMARTGW_PROCESSES__WORKERS"] = args.workers
+
+    def read() -> "Settings":
+        return load(args.config, env)
+
     try:
-        settings = load(args.config, os.environ)
+        settings = read()
     except ConfigError as error:
         count = len(error.problems)
         raise CommandError(
@@ -55,7 +73,8 @@ def run(args: argparse.Namespace) -> int:
     log_to_stderr(settings.log.level, as_json=args.json)
     open_many_files()
     try:
-        uvloop.run(_serve(settings))
+        passed = activated(os.environ, os.getpid())
+        uvloop.run(_serve(settings, read, passed, as_json=args.json))
     except EnrolmentError as error:
         raise CommandError(f"the enrolment list is refused\n{error}") from None
     except OSError as error:
@@ -66,8 +85,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _serve(settings: "Settings") -> None:
-    """Run a gateway until a signal; OSError and EnrolmentError tell why it cannot start."""
+async def _serve(
+    settings: "Settings",
+    read: Callable[[], "Settings"],
+    passed: Sequence["Listener"],
+    *,
+    as_json: bool,
+) -> None:
+    """Run a gateway until it has ended; OSError and EnrolmentError tell why it cannot start."""
     from smartgw.app import Gateway
 
     cancel_on_signal()
@@ -76,13 +101,43 @@ async def _serve(settings: "Settings") -> None:
             "TRUST IS FIRST USE: whoever reaches the bus can take an app's traffic; "
             'for development only, else set trust.mode = "enrolment"'
         )
-    gateway = Gateway(settings)
+    gateway = Gateway(settings, activated=passed, as_json=as_json)
+    tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(coroutine: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(coroutine)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
     try:
         await gateway.start()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, lambda: spawn(_reload(gateway, read)))
+        on_end(lambda number: spawn(_leave(gateway, number)))
         http = ", ".join(settings.listen.http)
         _log.info("serving on %s, internal %s", http, settings.listen.internal)
-        await asyncio.Event().wait()
+        await gateway.leaving.ended.wait()
     except asyncio.CancelledError:
         _log.info("ending")
     finally:
         await gateway.stop()
+
+
+async def _leave(gateway: "Gateway", number: int) -> None:
+    """End in order. Whoever pressed Ctrl-C is no load balancer that must see that we are not
+    ready, and neither is anybody when we never were.
+    """
+    _log.info("ending")
+    wait = number == signal.SIGTERM and gateway.readiness().ready
+    await gateway.leaving.begin(wait=wait, final=True)
+
+
+async def _reload(gateway: "Gateway", read: Callable[[], "Settings"]) -> None:
+    from smartgw.config import ConfigError
+    from smartgw_hosts.enrolment import EnrolmentError
+
+    try:
+        # In a thread: it reads files, and traffic does not wait for them.
+        await gateway.reload(await asyncio.to_thread(read))
+    except (ConfigError, EnrolmentError, OSError) as error:
+        _log.error("the configuration in force stays, for the new one is refused:\n%s", error)

@@ -191,6 +191,10 @@ def _head(status: Mapping[str, Any]) -> Iterable[str]:
         yield _fact("traffic", [*facts, *_counts(traffic.get("by_status", {}))])
         if own := _counts(traffic.get("own_errors", {})):
             yield _fact("errors", own)
+    if workers := status.get("workers"):
+        facts = [f"{sum(worker['serving'] for worker in workers)} of {len(workers)} serve"]
+        restarts = sum(worker["restarts"] for worker in workers)
+        yield _fact("workers", [*facts, *([f"{restarts} restarts"] if restarts else [])])
     if refused := _counts(status.get("discovery", {}).get("refused", {})):
         yield _fact("refused", [f"bus messages: {refused[0]}", *refused[1:]])
     if dropped := status.get("access_log", {}).get("dropped"):

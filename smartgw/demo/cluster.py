@@ -172,6 +172,8 @@ class Cluster:
             "bus": {"servers": self._bus(clusters)},
             "trust": {"mode": "enrolment", "file": str(self.file("enrolment.toml"))},
             "log": {"access": str(self.file("access.log"))},
+            # Nobody balances load here, and whoever presses Ctrl-C does not want to wait.
+            "processes": {"unready_wait": 0, "drain": 1.0},
         }
         tables = (f"\n[{name}]\n{_toml(values)}" for name, values in sections.items())
         return _toml(top) + "".join(tables)

@@ -27,11 +27,15 @@ class Deadlines:
     def __init__(self, loop: asyncio.AbstractEventLoop, shortest: float) -> None:
         """`shortest` is the shortest deadline that will be set, in seconds."""
         self._loop = loop
-        # Anything set now is seen before it is due, if it is seen twice within its time.
-        self._round = min(1.0, shortest / 2)
+        self.configure(shortest)
         self._slots: list[set[Expiring]] = [set() for _ in range(_SLOTS)]
         self._next = 0
         self._timer: asyncio.TimerHandle | None = None
+
+    def configure(self, shortest: float) -> None:
+        """Set the shortest deadline that will be set from now on, in seconds."""
+        # Anything set now is seen before it is due, if it is seen twice within its time.
+        self._round = min(1.0, shortest / 2)
 
     def start(self) -> None:
         """Begin to sweep; needs the running loop."""

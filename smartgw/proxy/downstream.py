@@ -7,6 +7,7 @@ path.py's.
 
 import asyncio
 import os
+import select
 import socket
 import struct
 from typing import TYPE_CHECKING, cast
@@ -375,7 +376,7 @@ class Http1Downstream(asyncio.Protocol):
         done: bool,
     ) -> None:
         request = exchange.request
-        if not exchange.request_done or self._closing:
+        if not exchange.request_done or self._closing or self._listening.retiring:
             request.keep_alive = False
         self._sized = length >= 0
         if length < 0:
@@ -441,8 +442,10 @@ class Http1Downstream(asyncio.Protocol):
             listening.watch,
             listening.deadlines.websocket,
             (lambda: listening.dismiss(self), connection.dismissed),
-            self._count_tunnel_end,
+            self._tunnel_ended,
+            websocket=exchange.upgrade == b"websocket",
         )
+        listening.tunnels.add(tunnel)
         listening.watch.discard(self)
         self.transport.write(b"\r\n".join(lines))
         up, leftover = connection.take_over(tunnel.up)
@@ -523,13 +526,15 @@ class Http1Downstream(asyncio.Protocol):
         if not self.transport.is_closing():
             self.transport.abort()
 
-    def retire(self) -> None:
-        """Take no further request: end now if idle, else with the answer that is on its way."""
-        if self._exchange is None and not self._buffer:
+    def close_idle(self) -> None:
+        """End the connection if it carries nothing and no next request has begun to come."""
+        if self._exchange is not None or self._buffer or self._closing:
+            return
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        if not poll.poll(0):
             self._closing = True
             self.transport.close()
-        elif self._exchange is not None:
-            self._exchange.request.keep_alive = False
 
     def _pause(self) -> None:
         if not self._paused and not self.transport.is_closing():
@@ -541,7 +546,8 @@ class Http1Downstream(asyncio.Protocol):
         if not self.transport.is_closing():
             self.transport.resume_reading()
 
-    def _count_tunnel_end(self) -> None:
+    def _tunnel_ended(self, tunnel: Tunnel) -> None:
+        self._listening.tunnels.discard(tunnel)
         self._listening.path.counters.tunnels -= 1
 
 

@@ -5,10 +5,10 @@ connection says is downstream.py's.
 """
 
 import asyncio
-import contextlib
 import logging
 import resource
 import socket
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from smartgw import memory
@@ -18,6 +18,7 @@ from smartgw.proxy.downstream import Http1Downstream
 from smartgw.proxy.headers import Forwarding
 from smartgw.proxy.path import Path
 from smartgw.proxy.preface import ProxyPreface
+from smartgw.proxy.tunnel import Tunnel
 from smartgw_hosts.http1 import Bounds
 
 if TYPE_CHECKING:
@@ -44,29 +45,42 @@ class Listening:
         self.loop = loop
         self.watch = watch
         self.bounds = bounds
-        self.deadlines = settings.deadlines
-        self.forwarding = Forwarding(settings.cluster, settings.proxy.trusted)
+        self.retiring = False
+        """Whether each answer says `Connection: close` (contract 11.1)."""
+        self.tunnels: set[Tunnel] = set()
         self._protocol = ProxyPreface if settings.listen.proxy_protocol else Http1Downstream
-        self._per_address = settings.limits.connections_per_address
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._in_all, path.pools.most = connection_limits(files, settings.limits.connections)
-        mib = settings.limits.memory_mib
-        self._pressure = Pressure(mib << 20 if mib is not None else memory.limit())
         self._memory_timer: asyncio.TimerHandle | None = None
         self._by_address: dict[str, int] = {}
         self._open: set[Http1Downstream] = set()
         self._servers: list[asyncio.Server] = []
-        self._emptied = asyncio.Event()
+        self.configure(settings)
 
-    async def listen(self, sockets: list[socket.socket]) -> None:
-        """Accept clients on sockets that are bound already."""
-        self._look_at_memory()
+    def configure(self, settings: "Settings") -> None:
+        """Put settings in force; a request keeps the deadlines that it has already."""
+        self.deadlines = settings.deadlines
+        self.forwarding = Forwarding(settings.cluster, settings.proxy.trusted)
+        self._per_address = settings.limits.connections_per_address
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._in_all, self.path.pools.most = connection_limits(files, settings.limits.connections)
+        mib = settings.limits.memory_mib
+        self._pressure = Pressure(mib << 20 if mib is not None else memory.limit())
+
+    async def listen(self, sockets: Iterable[socket.socket]) -> None:
+        """Accept clients on sockets that are bound already; they stay the caller's."""
+        if self._memory_timer is None:
+            self._look_at_memory()
         for sock in sockets:
             self._servers.append(
                 await self.loop.create_server(
-                    lambda: self._protocol(self, b"http"), sock=sock, backlog=_BACKLOG
+                    lambda: self._protocol(self, b"http"), sock=sock.dup(), backlog=_BACKLOG
                 )
             )
+
+    def unlisten(self) -> None:
+        """Accept nobody any more. Who waits in the sockets' queues is for who else has them."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
 
     def admit(self, downstream: Http1Downstream) -> bool:
         """Count a new connection in, or say that it is one too many."""
@@ -93,8 +107,6 @@ class Listening:
         if downstream not in self._open:
             return
         self._open.discard(downstream)
-        if not self._open:
-            self._emptied.set()
         self.path.counters.connections -= 1
         held = self._by_address[downstream.peer] - 1
         if held:
@@ -102,21 +114,29 @@ class Listening:
         else:
             del self._by_address[downstream.peer]
 
-    async def close(self, grace: float) -> None:
-        """Accept nobody any more and give what is in flight `grace` seconds to end."""
-        if self._memory_timer is not None:
-            self._memory_timer.cancel()
-        for server in self._servers:
-            server.close()
+    @property
+    def accepting(self) -> bool:
+        """Whether new clients are taken."""
+        return bool(self._servers)
+
+    def send_away(self) -> None:
+        """Close connections that carry nothing; tell WebSockets that we are going away."""
         for downstream in list(self._open):
-            downstream.retire()
-        if self._open:
-            self._emptied.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(grace):
-                    await self._emptied.wait()
+            downstream.close_idle()
+        for tunnel in list(self.tunnels):
+            tunnel.go_away()
+
+    def cut(self) -> None:
+        """End every connection that is still open."""
         for downstream in list(self._open):
             downstream.transport.abort()
+
+    def close(self) -> None:
+        """Accept nobody and end everything."""
+        if self._memory_timer is not None:
+            self._memory_timer.cancel()
+        self.unlisten()
+        self.cut()
 
     def _look_at_memory(self) -> None:
         self._memory_timer = self.loop.call_later(_MEMORY_INTERVAL, self._look_at_memory)
@@ -129,27 +149,3 @@ class Listening:
                 if high
                 else "memory is no longer short"
             )
-
-
-def bind(addresses: list[tuple[str, int]]) -> list[socket.socket]:
-    """Bind a listening socket for each (host, port).
-
-    Raises:
-        OSError: with the address in its text.
-    """
-    sockets: list[socket.socket] = []
-    try:
-        for host, port in addresses:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            sock = socket.socket(family, socket.SOCK_STREAM)
-            sockets.append(sock)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.bind((host, port))
-            sock.setblocking(False)
-    except OSError as error:
-        for sock in sockets:
-            sock.close()
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
-    return sockets

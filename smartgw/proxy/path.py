@@ -48,19 +48,23 @@ class Path:
         self.snapshot = Snapshot()
         self.pools = pools
         self.counters = counters
-        self.deadlines = settings.deadlines
+        self.own_route = own_route
         self.response_names = headers.response_names()
-        self.request_names = headers.request_names(settings.proxy.removed_fields)
-        self._own_route = own_route
         self._log = log
-        self._base_domains = tuple(domain.encode() for domain in settings.base_domains)
-        self._upgrades = frozenset(name.lower().encode() for name in settings.proxy.upgrades)
         self._hostnames: dict[bytes, bytes] = {}
         self.shedding = False
-        self._requests = settings.limits.requests
         self._by_app: dict[str, int] = {}
         self._id_prefix = b"%x-" % random.SystemRandom().getrandbits(64)
         self._id_count = 0
+        self.configure(settings)
+
+    def configure(self, settings: "Settings") -> None:
+        """Put settings in force for the requests that come from now on."""
+        self.deadlines = settings.deadlines
+        self.request_names = headers.request_names(settings.proxy.removed_fields)
+        self._base_domains = tuple(domain.encode() for domain in settings.base_domains)
+        self._upgrades = frozenset(name.lower().encode() for name in settings.proxy.upgrades)
+        self._requests = settings.limits.requests
 
     # ---- steps: each looks at the exchange and returns why to stop, or None to go on ----
 
@@ -92,8 +96,8 @@ class Path:
         """Which route the hostname has in this Snapshot, which the exchange keeps (3.8)."""
         snapshot = self.snapshot
         if exchange.hostname in snapshot.own:
-            exchange.route = self._own_route
-            return None if self._own_route is not None else Reason.UNKNOWN_HOST
+            exchange.route = self.own_route
+            return None if self.own_route is not None else Reason.UNKNOWN_HOST
         route = snapshot.lookup(exchange.hostname)
         if route is None:
             return Reason.UNKNOWN_HOST if snapshot.complete else Reason.NOT_READY

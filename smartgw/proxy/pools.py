@@ -241,7 +241,6 @@ class Pools:
         self.path: Path
         self.loop = loop
         self.deadlines = deadlines
-        self.idle = settings.upstream.idle
         self.on_suspect = on_suspect
         self.own: frozenset[tuple[str, int]] = frozenset()
         """(ip, port) of every gateway listener: never dialled (contract 2.5)."""
@@ -249,6 +248,14 @@ class Pools:
         """Connections to hosts that may be open at once, all together."""
         self.dialling = 0
         self._bounds = bounds
+        self._links: dict[HostEntry, HostLink] = {}
+        self._by_host: dict[str, HostLink] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.configure(settings)
+
+    def configure(self, settings: "Settings") -> None:
+        """Put settings in force for the connections that are opened from now on."""
+        self.idle = settings.upstream.idle
         self._limit = settings.upstream.connections_per_host
         self._connect_timeout = settings.upstream.connect_timeout
         self._challenge_timeout = settings.upstream.challenge_timeout
@@ -258,9 +265,6 @@ class Pools:
         self._cluster = settings.cluster
         self._tls_ca = settings.upstream.tls_ca
         self._tls: ssl.SSLContext | None = None
-        self._links: dict[HostEntry, HostLink] = {}
-        self._by_host: dict[str, HostLink] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def link(self, host: HostEntry) -> HostLink:
         """Return the link to a host, made when it is first needed."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import cast
 
 from smartgw.proxy.deadlines import Deadlines
+from smartgw.proxy.websocket import GOING_AWAY, FrameTracker
 
 
 class TunnelEnd(asyncio.Protocol):
@@ -60,6 +61,42 @@ class TunnelEnd(asyncio.Protocol):
         self.tunnel.touch()
 
 
+class WebSocketUp(TunnelEnd):
+    """The app's side of a WebSocket, which can be told to go away between two of its frames."""
+
+    __slots__ = ("_frames", "_leaving")
+
+    def __init__(self, tunnel: "Tunnel", on_lost: Callable[[], None]) -> None:
+        super().__init__(tunnel, on_lost)
+        self._frames = FrameTracker()
+        self._leaving = False
+
+    def data_received(self, data: bytes) -> None:
+        self.tunnel.touch()
+        if self._leaving:
+            self._leave(data)
+        else:
+            self._frames.feed(data)
+            self.other.send(data)
+
+    def go_away(self) -> None:
+        """Send the client a close frame (1001) as soon as the frame that is on its way is whole.
+
+        Its answer goes to the app as it is; what the app still sends reaches nobody.
+        """
+        if not self._leaving:
+            self._leaving = True
+            self._leave(b"")
+
+    def _leave(self, data: bytes) -> None:
+        if end := self._frames.feed_frame(data):
+            self.other.send(data[:end])
+        # The app may have said goodbye by itself; nothing follows a close frame.
+        if self._frames.at_boundary and not self._frames.closing:
+            self.other.send(GOING_AWAY)
+            self._frames.closing = True
+
+
 class Tunnel:
     """A pair of ends; `deadline` moves with every byte."""
 
@@ -71,15 +108,17 @@ class Tunnel:
         deadlines: Deadlines,
         idle: float,
         on_lost: tuple[Callable[[], None], Callable[[], None]],
-        on_closed: Callable[[], None],
+        on_closed: Callable[["Tunnel"], None],
+        *,
+        websocket: bool,
     ) -> None:
         """`on_lost`: called when the downstream, the upstream connection has ended."""
         self._loop = loop
         self._deadlines = deadlines
         self._idle = idle
-        self._on_closed: Callable[[], None] | None = on_closed
+        self._on_closed: Callable[[Tunnel], None] | None = on_closed
         self.down = TunnelEnd(self, on_lost[0])
-        self.up = TunnelEnd(self, on_lost[1])
+        self.up = WebSocketUp(self, on_lost[1]) if websocket else TunnelEnd(self, on_lost[1])
         self.down.other, self.up.other = self.up, self.down
         self.deadline = loop.time() + idle
 
@@ -93,11 +132,16 @@ class Tunnel:
         """A byte has moved."""
         self.deadline = self._loop.time() + self._idle
 
+    def go_away(self) -> None:
+        """Have a WebSocket end in order; of another protocol nothing is known."""
+        if isinstance(self.up, WebSocketUp):
+            self.up.go_away()
+
     def close(self) -> None:
         """End both sides once what was written has left; not later than the idle time."""
         on_closed, self._on_closed = self._on_closed, None
         if on_closed is not None:
-            on_closed()
+            on_closed(self)
         for end in (self.down, self.up):
             if not end.lost:
                 end.transport.close()

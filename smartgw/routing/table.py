@@ -8,8 +8,8 @@ and a small overlay. Does not verify hosts (smartgw_hosts.pool) nor choose among
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from smartgw_hosts.identity import PublicKey
 from smartgw_hosts.ids import dns_label
-from smartgw_hosts.pool import HostRecord, HostState
 
 _OVERLAY_LIMIT = 1_000
 _RESERVED_LABEL = "verify"
@@ -28,6 +28,25 @@ class HostEntry:
     address: str
     key: object
     weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostUpdate:
+    """A new or changed host, as far as the data path is concerned.
+
+    Attributes:
+        apps: what it may serve; their hostnames exist whether or not it is routed.
+        routed: it gets new requests.
+        cut: nobody may speak to it any more, so what its connections carry breaks off (1.4).
+    """
+
+    host_id: str
+    address: str
+    key: PublicKey
+    apps: tuple[str, ...]
+    weight: int
+    routed: bool
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,17 +108,24 @@ class RoutingTable:
         """Return how the data path sees a host now, None when it is not routed."""
         return self._entries.get(host_id)
 
-    def apply(self, updates: Iterable[HostRecord], removed: Iterable[str]) -> Snapshot:
+    def apply(self, updates: Iterable[HostUpdate], removed: Iterable[str]) -> Snapshot:
         """Take in changed and removed hosts; return the next Snapshot, which costs the change."""
         changed: set[str] = set()
         for host_id in removed:
             changed |= self._place(host_id, None, frozenset())
-        for record in updates:
+        for host in updates:
             entry = None
-            if record.state is HostState.HEALTHY:
-                entry = HostEntry(record.host_id, record.address, record.key, record.weight)
-            changed |= self._place(record.host_id, entry, frozenset(record.apps))
+            if host.routed:
+                entry = HostEntry(host.host_id, host.address, host.key, host.weight)
+            changed |= self._place(host.host_id, entry, frozenset(host.apps))
         return self._next(changed, self.snapshot.complete)
+
+    def rename(self, base_domains: Iterable[str], own_hostnames: Iterable[str]) -> Snapshot:
+        """Put other base domains and own hostnames in force; costs the whole table."""
+        self._bases = tuple(b"." + domain.encode() for domain in base_domains)
+        self._own = frozenset(name.encode() for name in own_hostnames)
+        complete, self.snapshot = self.snapshot.complete, Snapshot()
+        return self._next(self._known | self._hosts_of.keys(), complete)
 
     def _place(self, host_id: str, entry: HostEntry | None, apps: frozenset[str]) -> frozenset[str]:
         """Put a host where it now belongs; return the apps whose routes that changes."""

@@ -11,6 +11,7 @@ from aiohttp import ClientSession, web
 
 from smartgw.api import internal
 from smartgw.metrics import Family, counter
+from smartgw.processes.drain import Phase
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -46,7 +47,23 @@ class FakeReadiness:
 
 
 @dataclass(slots=True)
+class FakeLeaving:
+    phase: Phase = Phase.SERVING
+    final: bool = False
+
+    async def begin(self) -> None:
+        self.phase = Phase.UNREADY
+
+    async def undo(self) -> bool:
+        if not self.final:
+            self.phase = Phase.SERVING
+        return not self.final
+
+
+@dataclass(slots=True)
 class FakeGateway:
+    leaving: FakeLeaving = field(default_factory=FakeLeaving)
+    refreshed: int = 0
     all_hosts: list[FakeHost] = field(default_factory=list)
     now_ready: FakeReadiness = field(default_factory=FakeReadiness)
     broken: bool = False
@@ -55,6 +72,12 @@ class FakeGateway:
         if self.broken:
             raise RuntimeError("secret detail")
         return {"gateway": {"id": "g1", "cluster": "east"}, "bus": {"connected": True}}
+
+    async def refresh(self) -> None:
+        self.refreshed += 1
+
+    async def drain_host(self, host_id: str, *, undo: bool) -> bool:
+        return any(host.host_id == host_id for host in self.all_hosts)
 
     def readiness(self) -> FakeReadiness:
         return self.now_ready
@@ -75,9 +98,15 @@ class Api:
         self.gateway = gateway
 
     async def call(
-        self, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: str | None = None,
     ) -> tuple[int, Mapping[str, str], Any]:
-        async with self.session.request(method, self.address + path, headers=headers) as response:
+        address = self.address + path
+        async with self.session.request(method, address, headers=headers, data=body) as response:
             text = await response.text()
             is_json = response.content_type == "application/json"
             return response.status, response.headers, json.loads(text) if is_json else text
@@ -242,3 +271,38 @@ async def test_a_taken_address_is_an_oserror(api: Api) -> None:
     port = int(api.address.rpartition(":")[2])
     with pytest.raises(OSError, match="address already in use"):
         await internal.serve(web.Application(), "127.0.0.1", port)
+
+
+async def test_drain_and_undo(api: Api) -> None:
+    """11.1: drain takes the gateway out of use, undo back in; a final one cannot be undone."""
+    assert (await api.call("/api/v3/drain", method="POST"))[2] == {"phase": "unready"}
+    undo = '{"undo": true}'
+    assert (await api.call("/api/v3/drain", method="POST", body=undo))[2] == {"phase": "serving"}
+    api.gateway.leaving.final = True
+    status, _, answer = await api.call("/api/v3/drain", method="POST", body=undo)
+    assert (status, answer["error"]["reason"]) == (409, "ending")
+
+
+async def test_drain_of_a_host(api: Api) -> None:
+    """11.1: drain takes one host out of choice; an unknown one is 404."""
+    api.gateway.all_hosts = [FakeHost("h1")]
+    body = '{"host": "h1"}'
+    answer = await api.call("/api/v3/drain", method="POST", body=body)
+    assert answer[2] == {"host": "h1", "drained": True}
+    status, _, answered = await api.call("/api/v3/drain", method="POST", body='{"host": "h2"}')
+    assert (status, answered["error"]["reason"]) == (404, "unknown_host")
+
+
+@pytest.mark.parametrize("body", ["[]", "{", '{"hosts": "h1"}', '{"undo": 1}', '{"host": 1}'])
+async def test_a_drain_that_is_none(api: Api, body: str) -> None:
+    """10.3: a body that is not one of the API is 400 and changes nothing."""
+    status, _, answer = await api.call("/api/v3/drain", method="POST", body=body)
+    assert (status, answer["error"]["reason"]) == (400, "bad_body")
+    assert api.gateway.leaving.phase is Phase.SERVING
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/api/v3/status"])
+async def test_numbers_are_of_now(api: Api, path: str) -> None:
+    """11.1: status and metrics are whole: all processes are asked first."""
+    await api.call(path)
+    assert api.gateway.refreshed == 1

@@ -69,6 +69,14 @@ class Gateway:
             "discovery": {"refused": {"stale": 3}},
         }
 
+    leaving: Any = None
+
+    async def refresh(self) -> None:
+        pass
+
+    async def drain_host(self, host_id: str, *, undo: bool) -> bool:
+        return False
+
     def readiness(self) -> Ready:
         return Ready()
 

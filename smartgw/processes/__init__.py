@@ -1,0 +1,1 @@
+"""One gateway as one process or several, and its generations (contract 11.1)."""

@@ -1,0 +1,276 @@
+"""One place among the workers: the process in it, its channel, and who comes next.
+
+Owns the life of one worker process after another. A place keeps what its workers had counted.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from smartgw.config import Settings
+from smartgw.processes.channel import Channel
+from smartgw.processes.drain import Step
+from smartgw.processes.messages import Message, apps_messages, hosts_messages
+from smartgw.processes.restarts import Restarts, Silence
+from smartgw.processes.tally import add, exported
+from smartgw.processes.traffic import Endpoints
+from smartgw.proxy.counters import Counters
+from smartgw.routing.table import HostUpdate
+
+_log = logging.getLogger(__name__)
+
+
+class Setup:
+    """What every worker must know; the one that starts is told all of it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        sockets: tuple[socket.socket, ...],
+        own: Endpoints,
+        api: str | None,
+        as_json: bool,
+        on_suspect: Callable[[str], None],
+    ) -> None:
+        self.settings = settings
+        self.sockets = sockets
+        self.api = api
+        self.as_json = as_json
+        self.on_suspect = on_suspect
+        self.hosts: dict[str, HostUpdate] = {}
+        self.apps: frozenset[str] = frozenset()
+        self.complete = False
+        self.retiring = False
+        self.accepting = False
+        self._own = sorted(own)
+
+    def message(self) -> Message:
+        """The settings, as a message."""
+        return {
+            "type": "settings",
+            "settings": self.settings.model_dump(mode="json"),
+            "own": self._own,
+            "api": self.api,
+        }
+
+    def order(self, step: Step) -> None:
+        """Remember what a step of a drain means for workers that come later."""
+        if step is Step.RETIRE:
+            self.retiring = True
+        elif step is Step.STOP:
+            self.accepting = False
+        elif step is Step.RESUME:
+            self.retiring, self.accepting = False, True
+
+
+class Seat:
+    """Attributes: `counters` are the living worker's, `counted` those of all that died."""
+
+    def __init__(self, number: int, setup: Setup) -> None:
+        self.number = number
+        self.serving = asyncio.Event()
+        self.restarts = Restarts()
+        self.counters: Mapping[str, Any] | None = None
+        self.counted: Mapping[str, Any] = exported(Counters())
+        self.memory = 0
+        self._cpu = [0.0, 0.0]
+        self._log_lines = ([0, 0], [0, 0])
+        self._setup = setup
+        self._process: asyncio.subprocess.Process | None = None
+        self._channel: Channel | None = None
+        self._silence = Silence()
+        self._changed: dict[str, None] = {}
+        self._told: frozenset[str] = frozenset()
+        self._apps_due = False
+        self._wake = asyncio.Event()
+        self._asked: asyncio.Future[None] | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process in this place, None between two of them."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds of all workers of this place."""
+        return sum(self._cpu)
+
+    @property
+    def log(self) -> tuple[int, int]:
+        """Lines of the access log written and dropped, by all workers of this place."""
+        now, before = self._log_lines
+        return now[0] + before[0], now[1] + before[1]
+
+    def start(self) -> None:
+        """Begin to keep a worker in this place; no harm when there is one."""
+        if self._life is not None and not self._life.done():
+            return
+        self._life = asyncio.create_task(self._live(), name=f"worker {self.number}")
+
+    async def stop(self, patience: float) -> None:
+        """End the worker, by force after so many seconds."""
+        self._stopping = True
+        self.send({"type": "stop"})
+        if self._life is None:
+            return
+        if self._process is None:
+            self._life.cancel()
+        _, late = await asyncio.wait([self._life], timeout=patience)
+        if late:
+            self._kill()
+            await asyncio.wait([self._life])
+
+    # ---- what it is told ----
+
+    def hosts_changed(self, host_ids: Iterable[str]) -> None:
+        """These hosts are told as they are when their turn comes, however often they change."""
+        if self._channel is not None:
+            self._changed.update(dict.fromkeys(host_ids))
+            self._wake.set()
+
+    def apps_changed(self) -> None:
+        """The declared apps are told when their turn comes."""
+        self._apps_due = True
+        self._wake.set()
+
+    def send(self, message: Message) -> None:
+        """Tell the worker, if there is one; it comes after what was sent before."""
+        if self._channel is not None:
+            self._channel.send(message)
+
+    def ask(self) -> "asyncio.Future[None]":
+        """Ask for its counters; done when they have come or the worker is gone."""
+        if self._asked is None:
+            self._asked = asyncio.get_running_loop().create_future()
+            self.send({"type": "stats"})
+        return asyncio.shield(self._asked)
+
+    def tick(self) -> None:
+        """A second has passed: end a worker that says nothing."""
+        if self._channel is not None and self._silence.tick():
+            _log.error("worker %d (pid %s) says nothing: it is ended", self.number, self.pid)
+            self._kill()
+
+    # ---- its life ----
+
+    async def _live(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._stopping:
+            born = loop.time()
+            try:
+                ended = await self._one_life()
+            except OSError as error:
+                ended = f"could not be started: {error}"
+            self._bury()
+            if self._stopping or not self._setup.accepting:
+                return
+            delay = self.restarts.died(loop.time() - born)
+            _log.error("worker %d %s; replaced in %.2f s", self.number, ended, delay)
+            await asyncio.sleep(delay)
+
+    async def _one_life(self) -> str:
+        ours, theirs = socket.socketpair()
+        fds = [sock.fileno() for sock in self._setup.sockets]
+        with theirs:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "smartgw", "worker"),
+                *("--channel", str(theirs.fileno()), "--parent", str(os.getpid())),
+                *(word for fd in fds for word in ("--listen", str(fd))),
+                *(("--json",) if self._setup.as_json else ()),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), *fds),
+            )
+        self._silence.heard()
+        channel = await Channel.open(ours, self._heard, self._closed)
+        # The settings first, before anything else can be sent.
+        channel.send(self._setup.message())
+        if self._setup.retiring:
+            channel.send({"type": "order", "step": Step.RETIRE.value})
+        self._channel = channel
+        feeding = asyncio.create_task(self._feed(channel))
+        try:
+            code = await self._process.wait()
+        finally:
+            feeding.cancel()
+            channel.close()
+            with contextlib.suppress(asyncio.CancelledError):
+                await feeding
+        return f"(pid {self.pid}) " + (f"was ended by signal {-code}" if code < 0 else "ended")
+
+    async def _feed(self, channel: Channel) -> None:
+        """Tell the worker the whole, have it accept, then tell it each change."""
+        self._changed = dict.fromkeys(self._setup.hosts)
+        self._told, self._apps_due = frozenset(), True
+        await self._tell(channel)
+        channel.send({"type": "accept" if self._setup.accepting else "started"})
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self._tell(channel)
+
+    async def _tell(self, channel: Channel) -> None:
+        setup = self._setup
+        while self._changed or self._apps_due:
+            changed, self._changed = self._changed, {}
+            for message in hosts_messages(changed, setup.hosts):
+                channel.send(message)
+                await channel.room()
+            if self._apps_due:
+                self._apps_due = False
+                apps, complete = setup.apps, setup.complete
+                for message in apps_messages(apps, self._told, complete):
+                    channel.send(message)
+                    await channel.room()
+                self._told = apps
+
+    def _heard(self, message: Message) -> None:
+        self._silence.heard()
+        match message["type"]:
+            case "started":
+                self.serving.set()
+            case "suspect":
+                self._setup.on_suspect(str(message["host"]))
+            case "counters":
+                self.counters = message["counters"]
+                self._log_lines[0][:] = message["log"]
+                self.memory = message["memory"]
+                self._cpu[0] = message["cpu"]
+                self._answered()
+
+    def _closed(self) -> None:
+        # It can neither be told anything any more nor say anything.
+        if not self._stopping:
+            self._kill()
+
+    def _kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    def _bury(self) -> None:
+        """Keep what the worker had counted, forget what it held."""
+        self.serving.clear()
+        self._process = self._channel = None
+        if self.counters is not None:
+            total = Counters()
+            add(total, self.counted)
+            add(total, self.counters, ended=True)
+            self.counted, self.counters = exported(total), None
+        now, before = self._log_lines
+        before[0], before[1] = before[0] + now[0], before[1] + now[1]
+        now[:] = [0, 0]
+        self._cpu = [0.0, sum(self._cpu)]
+        self.memory = 0
+        self._answered()
+
+    def _answered(self) -> None:
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_result(None)
+        self._asked = None

@@ -1,0 +1,153 @@
+"""Where a gateway's listening sockets come from: inherited, handed over, or bound (11.1).
+
+Owns which source wins and how sockets are told apart. Accepts nobody.
+"""
+
+import contextlib
+import socket
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
+
+from smartgw.config import Settings, split_host_port
+
+_FIRST_FD = 3  # SD_LISTEN_FDS_START
+INTERNAL = "internal"
+BACKLOG = 4_096
+
+
+class BadActivation(OSError):
+    """What the service manager passed cannot be listened on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A bound socket; `name` is "internal" or "http", `address` what the settings say."""
+
+    name: str
+    address: str
+    socket: socket.socket
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """All listening sockets of a gateway."""
+
+    http: tuple[Listener, ...]
+    internal: Listener
+
+    @property
+    def all(self) -> tuple[Listener, ...]:
+        return (*self.http, self.internal)
+
+    @property
+    def public(self) -> tuple[socket.socket, ...]:
+        """The sockets for browser traffic."""
+        return tuple(listener.socket for listener in self.http)
+
+    def close(self) -> None:
+        """Let go of them; whoever else holds them goes on."""
+        for listener in self.all:
+            listener.socket.close()
+
+
+def activated(env: MutableMapping[str, str], pid: int) -> list[Listener]:
+    """Take the sockets that systemd passed (sd_listen_fds(3)), and their variables away.
+
+    A socket is named `internal` or `http` (FileDescriptorName=); any other name is http.
+
+    Raises:
+        BadActivation: one of them is not a listening TCP socket.
+    """
+    names = env.pop("LISTEN_FDNAMES", "").split(":")
+    count, owner = env.pop("LISTEN_FDS", ""), env.pop("LISTEN_PID", "")
+    if owner != str(pid) or not count.isdigit():
+        return []
+    found: list[Listener] = []
+    for index in range(int(count)):
+        sock = socket.socket(fileno=_FIRST_FD + index)
+        sock.set_inheritable(False)
+        inet = sock.family in (socket.AF_INET, socket.AF_INET6)
+        if not inet or sock.type != socket.SOCK_STREAM:
+            raise BadActivation(0, f"descriptor {_FIRST_FD + index} is no TCP socket")
+        sock.setblocking(False)
+        name = INTERNAL if index < len(names) and names[index] == INTERNAL else "http"
+        found.append(Listener(name, address_of(sock), sock))
+    return found
+
+
+def acquire(
+    settings: Settings, activated: Sequence[Listener], handed: Sequence[Listener]
+) -> Listeners:
+    """Return the sockets to listen on; those that are not needed are closed.
+
+    Activated ones stand for all of their name; of handed ones those whose address the settings
+    still name are taken, and what is missing is bound.
+
+    Raises:
+        OSError: an address cannot be bound.
+    """
+    http = [listener for listener in activated if listener.name != INTERNAL]
+    internal = [listener for listener in activated if listener.name == INTERNAL]
+    spare = {(listener.name, listener.address): listener for listener in handed}
+    made = list(http + internal)
+    try:
+        if not http:
+            for address in settings.listen.http:
+                http.append(_take(spare, "http", address))
+                made.append(http[-1])
+        if not internal:
+            address = settings.listen.internal
+            internal.append(_take(spare, INTERNAL, address))
+            made.append(internal[-1])
+    except OSError:
+        for listener in made:
+            listener.socket.close()
+        raise
+    finally:
+        for listener in spare.values():
+            listener.socket.close()
+    return Listeners(tuple(http), internal[0])
+
+
+def refuse_clients(sockets: Sequence[socket.socket]) -> None:
+    """Have the kernel refuse new clients, in all processes; `listen` undoes it (Linux).
+
+    The sockets stay bound, so that nobody else gets their addresses.
+    """
+    for sock in sockets:
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RD)
+
+
+def listen_again(sockets: Sequence[socket.socket]) -> None:
+    """Undo `refuse_clients`."""
+    for sock in sockets:
+        sock.listen(BACKLOG)
+
+
+def address_of(sock: socket.socket) -> str:
+    """Return `host:port`, with brackets for IPv6."""
+    host, port = sock.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _take(spare: dict[tuple[str, str], Listener], name: str, address: str) -> Listener:
+    if (name, address) in spare:
+        return spare.pop((name, address))
+    return _bind(name, address)
+
+
+def _bind(name: str, address: str) -> Listener:
+    host, port = split_host_port(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
+    sock.setblocking(False)
+    return Listener(name, address, sock)

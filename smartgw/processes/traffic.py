@@ -1,0 +1,161 @@
+"""The data path of one process: clients, routes, hosts and the access log, as one thing.
+
+Owns how its parts fit together. What the routes are, and when it drains, it is told: by the
+gateway that it is part of (app.py) or over a channel (worker.py).
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from smartgw.accesslog import AccessLog
+from smartgw.config import Settings
+from smartgw.processes.drain import Step
+from smartgw.proxy.counters import Counters
+from smartgw.proxy.deadlines import Deadlines
+from smartgw.proxy.listener import Listening
+from smartgw.proxy.path import Path
+from smartgw.proxy.pools import UNIX, Pools
+from smartgw.routing.table import HostEntry, HostUpdate, Route, RoutingTable, Snapshot
+from smartgw_hosts.http1 import Bounds
+
+Endpoints = frozenset[tuple[str, int]]
+
+
+class Traffic:
+    """Make it in the loop that it runs in, `start`, tell it of hosts and apps, then `accept`.
+
+    `sockets`: bound, to take clients from; closed when the drain is final. `own`: where gateway
+    listeners are, which are never dialled (2.5). `api`: path of the Unix socket of the gateway's
+    own API, None without one. `on_suspect`: called with the id of a host that could not be
+    reached.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        sockets: Sequence[socket.socket],
+        own: Endpoints,
+        api: str | None,
+        on_suspect: Callable[[str], None],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.counters = Counters()
+        self.log = AccessLog(settings.log.access)
+        self._bounds = Bounds()
+        self._watch = Deadlines(loop, _shortest(settings))
+        self.pools = Pools(settings, loop, self._watch, self._bounds, on_suspect)
+        self.pools.own = own
+        self._path = Path(settings, self.pools, self.counters, self.log, _own_route(api))
+        self.pools.path = self._path
+        self._listening = Listening(settings, self._path, loop, self._watch, self._bounds)
+        self._table = RoutingTable(settings.base_domains, settings.hostnames)
+        self._apps: Collection[str] = ()
+        self._sockets = sockets
+        self._bound(settings)
+        self._publish(self._table.snapshot)
+
+    def start(self) -> None:
+        """Begin to watch deadlines and to write the log. OSError: the log cannot be opened."""
+        self.log.start()
+        self._watch.start()
+
+    async def accept(self) -> None:
+        """Take clients from now on."""
+        if not self._listening.accepting:
+            await self._listening.listen(self._sockets)
+
+    # ---- the table ----
+
+    @property
+    def complete(self) -> bool:
+        """Whether a hostname that has no route is unknown, and not merely unheard of."""
+        return self._table.snapshot.complete
+
+    def apply(self, updates: Sequence[HostUpdate], removed: Sequence[str]) -> None:
+        """Take in changed and removed hosts."""
+        self._publish(self._table.apply(updates, removed))
+        for host_id in removed:
+            self.pools.retire(host_id, None, cut=False)
+        for host in updates:
+            self.pools.retire(host.host_id, self._table.entry(host.host_id), host.cut)
+
+    def declare(self, apps: Collection[str], complete: bool) -> None:
+        """Set the apps that exist whether or not a host announces them."""
+        self._apps = apps
+        self._publish(self._table.declare(apps, complete))
+
+    def _publish(self, snapshot: Snapshot) -> None:
+        self._path.snapshot = snapshot
+
+    # ---- settings and the end ----
+
+    def reload(self, settings: Settings, api: str | None) -> None:
+        """Put settings in force between two requests; what is under way keeps its own."""
+        self._bound(settings)
+        self._watch.configure(_shortest(settings))
+        self.pools.configure(settings)
+        self._path.configure(settings)
+        self._path.own_route = _own_route(api)
+        self._listening.configure(settings)
+        self._publish(self._table.rename(settings.base_domains, settings.hostnames))
+        self.log.reopen()
+
+    async def order(self, step: Step) -> None:
+        """Do one step of a drain."""
+        listening = self._listening
+        match step:
+            case Step.RETIRE:
+                listening.retiring = True
+            case Step.STOP:
+                listening.unlisten()
+            case Step.RELEASE:
+                for sock in self._sockets:
+                    sock.close()
+            case Step.SEND_AWAY:
+                listening.send_away()
+            case Step.CUT:
+                listening.cut()
+            case Step.RESUME:
+                listening.retiring = False
+                await self.accept()
+
+    async def stop(self) -> None:
+        """End everything that is still under way."""
+        self._listening.close()
+        await self.pools.close()
+        self._watch.stop()
+        await self.log.stop()
+
+    def _bound(self, settings: Settings) -> None:
+        # One object that all connections look at.
+        limits, bounds = settings.limits, self._bounds
+        bounds.head, bounds.fields = limits.head_bytes, limits.fields
+        bounds.field_line, bounds.target = limits.field_line_bytes, limits.target_bytes
+
+
+def _own_route(api: str | None) -> Route | None:
+    return None if api is None else Route("", (HostEntry("api", UNIX + api, None, 1),))
+
+
+def _shortest(settings: Settings) -> float:
+    deadlines = settings.deadlines
+    return min(
+        deadlines.head,
+        deadlines.request_body,
+        deadlines.keepalive,
+        deadlines.response_head,
+        deadlines.response_body,
+        deadlines.websocket,
+        deadlines.linger,
+        settings.upstream.idle,
+    )
+
+
+def own_endpoints(sockets: Iterable[socket.socket]) -> Endpoints:
+    """Return (ip, port) of listening TCP sockets."""
+    return frozenset(
+        (sock.getsockname()[0], sock.getsockname()[1])
+        for sock in sockets
+        if sock.family in (socket.AF_INET, socket.AF_INET6)
+    )
