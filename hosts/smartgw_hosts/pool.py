@@ -434,10 +434,9 @@ class Pool:
         while (host_id := self._checks.due(now)) is not None:
             overdue.append(host_id)
         for host_id in overdue:
-            if self._hosts[host_id].record.state is _H:
-                self._checks.put_off(host_id, self.settings.reverify, now)
-            else:
-                self._check(self._hosts[host_id], now)
+            # What waits for a first proof is left to the tick, which looks at expiries before.
+            serves = self._hosts[host_id].record.state is _H
+            self._checks.put_off(host_id, self.settings.reverify if serves else 0.0, now)
 
     def _drop_move(self, host: _Host) -> None:
         if host.record.pending_address is not None:
@@ -468,6 +467,7 @@ class Pool:
         else:
             detail = f"key {grant.key.key_id} is enrolled"
             self._move(host, Event.UNTRUSTED, str(Reason.KEY_CHANGED), now, detail)
+            self._set_apps(host, Reason.KEY_CHANGED)
 
     def _trust(self, host: _Host, grant: Enrolment) -> None:
         """The host's key is enrolled: it has a place of its own and may serve what is granted."""

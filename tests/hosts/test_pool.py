@@ -280,6 +280,7 @@ def test_enrolled_key_changes(play: Playbook, h1: Speaker) -> None:
     play.routed(h1)
     record = updated(play.enrol(enrolment(key_of="new"), now=1.0))
     assert (record.state, record.reason) == (UNHEALTHY, "key_changed")
+    assert record.refused_apps == (("shop", "key_changed"),)
     play.refused(h1.signed(HEARTBEAT, 2.0), Reason.KEY_CHANGED, 2.0)
     rekeyed = Speaker(key_of="new", boot=1)
     actions = play.say(rekeyed, HEARTBEAT, 3.0)
@@ -704,6 +705,16 @@ def test_old_address_fails_while_the_new_is_asked(play: Playbook, h1: Speaker) -
     fresh = verify(actions)
     assert fresh.address == h1.address
     assert updated(play.pool.verdict(fresh.ticket, OK, 7.0)).state is HEALTHY
+
+
+def test_verdict_on_the_address_before(play: Playbook, h1: Speaker) -> None:
+    """2.2: A verdict counts only for the address it was asked for."""
+    play.routed(h1)
+    _, asked = moved(play, h1)
+    old = verify(play.pool.suspect("h1", 6.0))
+    play.pool.verdict(asked.ticket, OK, 7.0)
+    assert play.pool.verdict(old.ticket, BAD, 8.0) == []
+    assert play.at(h1).state is HEALTHY
 
 
 def test_move_taken_back(play: Playbook, h1: Speaker) -> None:

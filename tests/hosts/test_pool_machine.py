@@ -66,6 +66,7 @@ class PoolMachine(RuleBasedStateMachine):
         super().__init__()
         self.pool = Pool(CLUSTER, SETTINGS)
         self.now = 0.0
+        self.ticked = 0.0
         self.told: list[tuple[Told, list[Action]]] = []
         self.speakers = {host_id: Speaker(host_id, apps=APPS) for host_id in IDS}
         self.captured: list[SignedMessage] = []
@@ -126,18 +127,19 @@ class PoolMachine(RuleBasedStateMachine):
             elif isinstance(action, Remove):
                 del view[action.host_id]
             elif isinstance(action, Verify):
-                record, entry = after[action.host_id], self.in_force(action.host_id)
+                # An expiry ends what a host has at the next tick, well within 2 s.
+                record, entry = after[action.host_id], self.in_force(action.host_id, self.ticked)
                 assert entry is not None, "1.4: not enrolled: never dialled"
                 assert action.key == entry.key == record.key
                 assert action.address in (record.address, record.pending_address)
         without = partial(replace, verified_at=None)
         assert {k: without(v) for k, v in view.items()} == {k: without(v) for k, v in after.items()}
 
-    def in_force(self, host_id: str) -> Enrolment | None:
+    def in_force(self, host_id: str, at: float) -> Enrolment | None:
         entry = self.list.get(host_id)
         if entry is None or entry.cluster != CLUSTER:
             return None
-        return None if entry.expires is not None and entry.expires <= WALL + self.now else entry
+        return None if entry.expires is not None and entry.expires <= WALL + at else entry
 
     def publish(self, message: SignedMessage, late: float = 0.0) -> None:
         """Tell a message that its own key signed, and compare what becomes of it."""
@@ -158,7 +160,7 @@ class PoolMachine(RuleBasedStateMachine):
             assert described.key == record.key
             if last is not None and last[0] == key:
                 assert (claims.boot, claims.sequence) > last[1:], "1.2: replayed"
-            entry = self.in_force(host_id)
+            entry = self.in_force(host_id, self.now)
             assert entry is None or entry.key == described.key, "1.4: the enrolled key"
         elif before is not None:
             assert record is None or (record.state, record.reason) == (HostState.UNHEALTHY, "left")
@@ -215,7 +217,7 @@ class PoolMachine(RuleBasedStateMachine):
             return
         message = replace(speaker, boot=speaker.boot + boots, sequence=500).message(kind, self.now)
         record = self.pool.record(host_id)
-        entry = self.in_force(host_id)
+        entry = self.in_force(host_id, self.now)
         bound = entry.key if entry is not None else record.key if record is not None else None
         if message.description is None and bound == identity_of(key).public_key:
             return  # no forgery: the thief's key is the one that counts
@@ -258,6 +260,9 @@ class PoolMachine(RuleBasedStateMachine):
             assert actions == [], "2.2: a stale verdict is ignored"
             assert after == before
         elif proof is Proof.OK:
+            if before.state is not HostState.HEALTHY and after.state is HostState.HEALTHY:
+                held = self.away_since is not None or now < self.held_until
+                assert held or now < self.heard[host_id] + TERM, "1.5: and lease fresh"
             if (after.state, after.address) == (HostState.HEALTHY, address):
                 self.proven[host_id] = (address, asked.verify.key.value)
         elif address == before.pending_address:
@@ -285,12 +290,15 @@ class PoolMachine(RuleBasedStateMachine):
     @rule()
     def tick(self) -> None:
         before, now = {r.host_id: r for r in self.pool.records()}, self.now
+        self.ticked = now
         self.tell(lambda pool: pool.tick(now, WALL + now))
         for host_id, record in before.items():
             after = self.pool.record(host_id)
             if record.state is HostState.HEALTHY:
                 assert after is not None
-                assert after == record or self.in_force(host_id) is None, "1.7: silence alone"
+                assert after == record or self.in_force(host_id, self.now) is None, (
+                    "1.7: silence alone"
+                )
         if self.away_since is None and now >= self.held_until:
             for record in self.pool.records():
                 if record.state is HostState.PROVISIONAL:
@@ -342,9 +350,8 @@ class PoolMachine(RuleBasedStateMachine):
         """1.4, 1.5, 2.2 and N03: enrolled, with this key, verified since it was not healthy."""
         for record in self.pool.records():
             if record.state is HostState.HEALTHY:
-                entry = self.list.get(record.host_id)
+                entry = self.in_force(record.host_id, self.ticked)
                 assert entry is not None
-                assert entry.cluster == CLUSTER
                 assert entry.key == record.key
                 assert self.proven[record.host_id] == (record.address, record.key.value)
                 assert record.verified_at is not None
