@@ -23,13 +23,13 @@ _TOKEN_BYTES = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKL
 _OWS = b" \t"
 _FRAMING = {b"host": HOST, b"content-length": LENGTH, b"transfer-encoding": CODING}
 _CONTROL = {b"connection": CONNECTION, b"upgrade": UPGRADE, b"expect": EXPECT}
-_KEPT_IN_RESPONSES = frozenset((PASS, HOST, EXPECT))
 # What Connection cannot have taken out: where the message ends, where it goes, where it has been.
 _NEVER_NOMINATED = frozenset(
     (b"host", b"content-length", b"transfer-encoding", b"connection", b"via")
 )
 _VERSION = re.compile(rb"HTTP/[0-9]\.[0-9]\Z")
 _HOST_AND_PORT = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z_.-]+)(?::[0-9]*)?\Z")
+_METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
 _MAX_METHOD = 64
 _MAX_REMEMBERED_NAME = 64
 
@@ -58,7 +58,7 @@ class Bounds:
     ) -> None:
         self.head = head
         self.fields = fields
-        self.field_line = field_line
+        self.field_line = min(field_line, head)
         self.target = target
 
 
@@ -180,10 +180,12 @@ _NO_NOTES: dict[int, bytes] = {}
 
 def _request_line(line: bytes, bounds: Bounds) -> tuple[bytes, bytes, int]:
     """Return method, target as sent, minor version."""
-    parts = line.split(b" ")
-    if len(parts) != 3 or b"\t" in line:
+    try:
+        method, target, version = line.split(b" ")
+    except ValueError:
+        method = target = version = b"\t"
+    if b"\t" in line or version == b"\t":
         raise MessageRefused(400, "the request line is not: method, space, target, space, version")
-    method, target, version = parts
     if version == b"HTTP/1.1":
         minor = 1
     elif version == b"HTTP/1.0":
@@ -192,7 +194,7 @@ def _request_line(line: bytes, bounds: Bounds) -> tuple[bytes, bytes, int]:
         raise MessageRefused(505, "the version is neither HTTP/1.1 nor HTTP/1.0")
     else:
         raise MessageRefused(400, "the request line does not end with an HTTP version")
-    if not is_token(method) or len(method) > _MAX_METHOD:
+    if method not in _METHODS and (not is_token(method) or len(method) > _MAX_METHOD):
         raise MessageRefused(400, "the method is not a token")
     if len(target) > bounds.target:
         raise MessageRefused(414, f"the target is longer than {bounds.target} bytes")
@@ -260,7 +262,8 @@ def parse_request(head: bytes, names: FieldNames, bounds: Bounds) -> RequestHead
         raise MessageRefused(400, "a line holds a control character or does not end with CRLF")
     method, target, minor = _request_line(lines[0], bounds)
     del lines[0]
-    _check_size(head, lines, bounds)
+    if len(lines) > bounds.fields or len(head) > bounds.field_line:
+        _check_size(head, lines, bounds)
     request = RequestHead()
     request.method = method
     request.target, authority = (
@@ -372,48 +375,35 @@ def parse_response(
     lines = head.split(b"\r\n")
     if head.translate(None, LINE_BYTES) != b"\r\n" * (len(lines) - 1):
         raise MessageRefused(502, "a line holds a control character or does not end with CRLF")
-    line = lines[0]
+    status, phrase, keep_alive = _status_line(lines[0])
     del lines[0]
-    _check_size(head, lines, bounds)
+    if len(lines) > bounds.fields or len(head) > bounds.field_line:
+        _check_size(head, lines, bounds)
     response = ResponseHead()
-    version, code = line[:9], line[9:12]
-    if version == b"HTTP/1.1 ":
-        keep_alive = True
-    elif version == b"HTTP/1.0 ":
-        keep_alive = False
-    else:
-        raise MessageRefused(502, "the status line does not begin with an HTTP version")
-    if (
-        not code.isdigit()
-        or len(code) != 3
-        or line[12:13] not in (b" ", b"")
-        or not b"100" <= code <= b"599"
-    ):
-        raise MessageRefused(502, "the status code is not a number from 100 to 599")
-    status = int(code)
+    modern = keep_alive
     kept: list[bytes] = []
     marked = _NO_MARKS
     noted = _NO_NOTES
     length = coding = connection = upgrade = None
     length_place = 0
-    for line_ in lines:
-        name, colon, value = line_.partition(b":")
+    for line in lines:
+        name, colon, value = line.partition(b":")
         kind = names[name]
         if not colon:
             raise MessageRefused(502, "a field line has no colon")
-        if kind in _KEPT_IN_RESPONSES:
-            kept.append(line_)
+        if kind == PASS:
+            kept.append(line)
         elif kind == LENGTH:
             if length is not None:
                 raise MessageRefused(502, "more than one Content-Length field")
             length = _content_length(value.strip(_OWS))
             length_place = len(kept)
-            kept.append(line_)
+            kept.append(line)
         elif kind == DROP:
             pass
         elif kind == MARK:
             marked = [*marked, len(kept)]
-            kept.append(line_)
+            kept.append(line)
         elif kind == CONNECTION:
             value = value.strip(_OWS).lower()
             connection = value if connection is None else connection + b"," + value
@@ -429,23 +419,27 @@ def parse_response(
         elif kind == UPGRADE:
             value = value.strip(_OWS).lower()
             upgrade = value if upgrade is None else upgrade + b"," + value
+        else:  # Host and Expect mean nothing in a response
+            kept.append(line)
     if coding is not None:
         if length is not None:
             raise MessageRefused(502, "both Content-Length and Transfer-Encoding")
-        if version == b"HTTP/1.0 ":
+        if not modern:
             raise MessageRefused(502, "Transfer-Encoding in an HTTP/1.0 response")
     if length is not None and (status < 200 or status == 204):
         # RFC 9110 8.6: these never carry a length.
         del kept[length_place]
         marked = [place - (place > length_place) for place in marked]
     response.upgrade = ()
-    if connection is not None:
+    if connection == b"keep-alive":
+        keep_alive = True
+    elif connection is not None:
         options, kept, marked = _connection_options(connection, kept, marked)
         if b"close" in options:
             keep_alive = False
         elif b"keep-alive" in options:
             keep_alive = True
-        if upgrade is not None and b"upgrade" in options and version == b"HTTP/1.1 ":
+        if upgrade is not None and b"upgrade" in options and modern:
             response.upgrade = tuple(part.strip(_OWS) for part in upgrade.split(b","))
     if status < 200 or status == 204:
         response.length = 0
@@ -463,13 +457,40 @@ def parse_response(
         response.length = UNTIL_CLOSE
         keep_alive = False
     response.status = status
-    # RFC 9112 4: the space is sent even when no phrase follows.
-    response.phrase = line[12:] or b" "
+    response.phrase = phrase
     response.keep_alive = keep_alive
     response.lines = kept
     response.marked = marked
     response.noted = noted
     return response
+
+
+_STATUS_LINES: dict[bytes, tuple[int, bytes, bool]] = {}
+_MAX_STATUS_LINES = 256
+
+
+def _status_line(line: bytes) -> tuple[int, bytes, bool]:
+    """Return status, phrase with its space, and whether it is HTTP/1.1; few lines ever come."""
+    known = _STATUS_LINES.get(line)
+    if known is not None:
+        return known
+    version, code = line[:9], line[9:12]
+    if version not in (b"HTTP/1.1 ", b"HTTP/1.0 "):
+        raise MessageRefused(502, "the status line does not begin with an HTTP version")
+    if (
+        not code.isdigit()
+        or len(code) != 3
+        or line[12:13] not in (b" ", b"")
+        or not b"100" <= code <= b"599"
+    ):
+        raise MessageRefused(502, "the status code is not a number from 100 to 599")
+    # RFC 9112 4: the space is sent even when no phrase follows.
+    known = int(code), line[12:] or b" ", version == b"HTTP/1.1 "
+    if len(line) <= _MAX_REMEMBERED_NAME:
+        if len(_STATUS_LINES) >= _MAX_STATUS_LINES:
+            _STATUS_LINES.clear()
+        _STATUS_LINES[line] = known
+    return known
 
 
 def _check_size(head: bytes, lines: list[bytes], bounds: Bounds) -> None:
