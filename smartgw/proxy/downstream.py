@@ -248,8 +248,7 @@ class Http1Downstream(asyncio.Protocol):
             exchange.request_done = not self._body_left
         if payload:
             exchange.received = len(payload)
-            exchange.pending.append(payload)
-            exchange.pending_size = len(payload)
+            exchange.hold(payload)
         if not exchange.request_done:
             self._await_body(exchange)
         else:
@@ -392,11 +391,13 @@ class Http1Downstream(asyncio.Protocol):
             lines.append(b"Connection: close")
         elif not request.minor:
             lines.append(b"Connection: keep-alive")
-        head = b"HTTP/1.1 %d%b\r\n%b\r\n\r\n" % (status, phrase, b"\r\n".join(lines))
+        fields = b"\r\n".join(lines)
         if len(payload) <= _JOIN_LIMIT:
-            self.transport.write(head + payload)
+            self.transport.write(
+                b"HTTP/1.1 %d%b\r\n%b\r\n\r\n%b" % (status, phrase, fields, payload)
+            )
         else:
-            self.transport.write(head)
+            self.transport.write(b"HTTP/1.1 %d%b\r\n%b\r\n\r\n" % (status, phrase, fields))
             self.transport.write(payload)
         if done:
             self._end(exchange)

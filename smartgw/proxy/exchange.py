@@ -5,11 +5,14 @@ downstream that brought it and the upstream that carries it. Decides nothing.
 """
 
 from enum import IntEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from smartgw.errors import Reason
 from smartgw.routing.table import HostEntry, Route
 from smartgw_hosts.http1 import RequestHead, ResponseHead
+
+if TYPE_CHECKING:
+    from smartgw.proxy.pools import HostLink
 
 SAFE_METHODS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 """Requests that may be sent to another cluster, and again (contract 5); all others are writes."""
@@ -86,12 +89,17 @@ class Upstream(Protocol):
         """Give up the exchange: the host must not take what it got for a whole request."""
 
 
+_NONE = Sent.NONE
+_NO_TRAILERS: list[bytes] = []
+
+
 class Exchange:
     """A request from its head to its last log line.
 
     Attributes:
         started: monotonic seconds, when the head was complete.
         request_done: the whole request has come in.
+        link: the host that was chosen, None before.
         pending: body bytes that wait for an upstream connection; bounded by path.PENDING_LIMIT.
         tried: hosts that failed before anything was sent, None before the first did.
         failure: the first failure, which is what is answered when nobody is left.
@@ -107,8 +115,8 @@ class Exchange:
         "failure",
         "failure_detail",
         "forwarding",
-        "host",
         "hostname",
+        "link",
         "over",
         "pending",
         "pending_size",
@@ -137,20 +145,28 @@ class Exchange:
         self.hostname = b""
         self.request_id = b""
         self.route: Route | None = None
-        self.host: HostEntry | None = None
+        self.link: HostLink | None = None
         self.upstream: Upstream | None = None
         self.upgrade: bytes | None = None
-        self.pending: list[bytes] = []
+        self.pending: list[bytes] | None = None
         self.pending_size = 0
-        self.trailers: list[bytes] = []
+        self.trailers: list[bytes] = _NO_TRAILERS
         self.tried: set[HostEntry] | None = None
         self.failure: Reason | None = None
         self.failure_detail = ""
         self.reason: Reason | None = None
-        self.sent = Sent.NONE
+        self.sent = _NONE
         self.status = 0
         self.received = 0
         self.sent_bytes = 0
         self.request_done = False
         self.admitted = False
         self.over = False
+
+    def hold(self, payload: bytes) -> None:
+        """Keep body bytes until there is an upstream connection."""
+        if self.pending is None:
+            self.pending = [payload]
+        else:
+            self.pending.append(payload)
+        self.pending_size += len(payload)

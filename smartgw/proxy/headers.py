@@ -7,7 +7,7 @@ decides is a kind for each name and the lines that are added. Pure: built once f
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address
 
 from smartgw_hosts.http1 import CHUNKED, DROP, MARK, NOTED, PASS, FieldNames, RequestHead
@@ -75,9 +75,9 @@ def passing_trailers(trailers: Sequence[bytes], names: FieldNames) -> list[bytes
     return [line for line in trailers if names[line[: line.index(b":")]] == PASS]
 
 
-def request_id(sent: bytes | None, make: Callable[[], bytes]) -> bytes:
-    """Keep the id that was sent when it has the agreed form, else make one (contract 3.5)."""
-    return sent if sent is not None and _REQUEST_ID.match(sent) else make()
+def is_request_id(sent: bytes) -> bool:
+    """Say whether a client's request id has the form that is kept (contract 3.5)."""
+    return _REQUEST_ID.match(sent) is not None
 
 
 def first_value(lines: Iterable[bytes], name: bytes) -> bytes | None:
@@ -154,14 +154,16 @@ def upstream_head(
     request: RequestHead, forwarding: bytes, request_id: bytes, upgrade: bytes | None
 ) -> bytes:
     """Return the request head that a host gets, with its empty line."""
-    lines = [b"%b %b HTTP/1.1" % (request.method, request.target), *request.lines, forwarding]
+    lines = [b"%b %b HTTP/1.1" % (request.method, request.target)]
+    lines += request.lines
+    lines.append(forwarding)
     if request.length == CHUNKED:
         lines.append(b"Transfer-Encoding: chunked")
     if request.expect:
         lines.append(b"Expect: 100-continue")
     if upgrade is not None:
         lines.append(b"Connection: Upgrade\r\nUpgrade: " + upgrade)
-    elif wants_trailers(request):
+    elif request.noted and wants_trailers(request):
         lines.append(b"TE: trailers\r\nConnection: TE")
     lines.append(b"X-Request-Id: %b\r\n\r\n" % request_id)
     return b"\r\n".join(lines)

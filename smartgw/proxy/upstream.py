@@ -48,6 +48,10 @@ class State(Enum):
     GONE = auto()
 
 
+# A name of a module is found three times faster than a member of an enumeration.
+_PROVING, _IDLE, _BUSY, _GONE = State.PROVING, State.IDLE, State.BUSY, State.GONE
+
+
 class UpstreamConnection(asyncio.Protocol):
     """A connection to one host. Never carries a request before it is proven (contract 2.3)."""
 
@@ -58,6 +62,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_left",
         "_method",
         "_on_proof",
+        "_paused",
         "_poll",
         "bounds",
         "challenge",
@@ -92,7 +97,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._on_proof: Callable[[UpstreamConnection, Verdict], None] | None = on_proof
         self.link: HostLink | None = None
         self.exchange: Exchange | None = None
-        self.state = State.PROVING
+        self.state = _PROVING
         self.deadline = NEVER
         self.idle_since = 0.0
         self.head: ResponseHead | None = None
@@ -102,6 +107,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._buffer = b""
         self._poll: select.poll | None = None
         self._fd = -1
+        self._paused = False
 
     # ---- asyncio.Protocol ----
 
@@ -120,7 +126,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._body_bytes(data, 0)
         elif self.exchange is not None:
             self._head_bytes(data)
-        elif self.state is State.PROVING:
+        elif self.state is _PROVING:
             self._proof_bytes(data)
         else:
             # Nobody asked: whatever it is, it must not become the answer to the next request.
@@ -128,7 +134,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool | None:
         exchange = self.exchange
-        if self.state is State.PROVING:
+        if self.state is _PROVING:
             self._proven(Verdict(Proof.UNREACHABLE, "closed before it answered the challenge"))
         elif exchange is None:
             self.close()
@@ -143,7 +149,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.path.counters.upstream_connections -= 1
         self.deadlines.discard(self)
         exchange = self.exchange
-        if self.state is State.PROVING:
+        if self.state is _PROVING:
             self._proven(Verdict(Proof.UNREACHABLE, "reset before it answered the challenge"))
         elif exchange is not None:
             if self.head is None:
@@ -152,7 +158,7 @@ class UpstreamConnection(asyncio.Protocol):
                 exchange = self.exchange
             if exchange is not None:
                 self._lost_in_exchange(exchange)
-        self.state = State.GONE
+        self.state = _GONE
         if self.link is not None:
             self.link.lost(self)
 
@@ -217,10 +223,10 @@ class UpstreamConnection(asyncio.Protocol):
             return
         self.challenge = None
         if verdict.ok:
-            self.state = State.IDLE
+            self.state = _IDLE
             self.idle_since = self.loop.time()
         else:
-            self.state = State.GONE
+            self.state = _GONE
             self.transport.abort()
         on_proof(self, verdict)
 
@@ -232,7 +238,7 @@ class UpstreamConnection(asyncio.Protocol):
         A FIN may lie in the socket, unread by the loop. Sent into it, a request might be taken or
         not; so whoever could not be sent again is not sent before the socket was asked.
         """
-        if self.state is not State.IDLE or self.transport.is_closing():
+        if self.state is not _IDLE or self.transport.is_closing():
             return False
         if now - self.idle_since < _FRESH_SECONDS and method in SAFE_METHODS:
             return True
@@ -244,9 +250,9 @@ class UpstreamConnection(asyncio.Protocol):
             return False
         return True
 
-    def carry(self, exchange: Exchange, pending: list[bytes]) -> None:
+    def carry(self, exchange: Exchange, pending: list[bytes] | None) -> None:
         """Send the request's head and what has come of its body."""
-        self.state = State.BUSY
+        self.state = _BUSY
         self.deadline = NEVER
         self.exchange = exchange
         self._method = exchange.request.method
@@ -282,22 +288,24 @@ class UpstreamConnection(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         if not self.transport.is_closing():
+            self._paused = True
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
         if not self.transport.is_closing():
+            self._paused = False
             self.transport.resume_reading()
 
     def abandon(self) -> None:
         """End the connection at once; a host never takes a cut request for a whole one."""
         self.exchange = None
         self.head = None
-        self.state = State.GONE
+        self.state = _GONE
         self.transport.abort()
 
     def close(self) -> None:
         """End a connection that carries nothing."""
-        self.state = State.GONE
+        self.state = _GONE
         self.transport.close()
 
     def cut(self) -> None:
@@ -311,7 +319,7 @@ class UpstreamConnection(asyncio.Protocol):
     def expire(self, now: float) -> None:
         """The connection has been idle for too long."""
         self.deadline = NEVER
-        if self.state is State.IDLE:
+        if self.state is _IDLE:
             self.close()
 
     # ---- reading an answer ----
@@ -414,9 +422,10 @@ class UpstreamConnection(asyncio.Protocol):
             # It does not want the rest; whatever is still unsent must not wait for it.
             self.abandon()
         elif keep and self.link is not None and not self.transport.is_closing():
-            self.state = State.IDLE
+            self.state = _IDLE
             self.idle_since = self.loop.time()
-            self.transport.resume_reading()
+            if self._paused:
+                self.resume_reading()
             self.link.release(self)
         else:
             self.close()
@@ -456,7 +465,7 @@ class UpstreamConnection(asyncio.Protocol):
         leftover, self._buffer = self._buffer, b""
         self.deadlines.discard(self)
         self._detach()
-        self.state = State.GONE
+        self.state = _GONE
         self.transport.set_protocol(protocol)
         return self.transport, leftover
 
