@@ -239,7 +239,10 @@ def hold(connection: Connection, request: Request) -> None:
     connection.ended(8)
 
 
-def test_r22_deadline_in_the_middle_of_a_body(impatient: Gateway, make_host: MakeHost) -> None:
+@pytest.mark.parametrize("drip", [False, True])
+def test_r22_deadline_in_the_middle_of_a_body(
+    impatient: Gateway, make_host: MakeHost, drip: bool
+) -> None:
     """R22, 5.1: the deadline passes in the middle of the body of a chunked GET: 504, no second
     attempt at the other host.
     """
@@ -251,6 +254,8 @@ def test_r22_deadline_in_the_middle_of_a_body(impatient: Gateway, make_host: Mak
             f"GET /r22 HTTP/1.1\r\nHost: {first.hostname}\r\n"
             "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n".encode()
         )
+        while drip and time.monotonic() - begun < 4 and not client.readable(0.1):
+            client.send(b"1\r\nx\r\n")
         answer = client.answer()
     assert answer.status == 504
     assert 1.5 < time.monotonic() - begun < 4
