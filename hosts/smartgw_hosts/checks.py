@@ -121,6 +121,10 @@ class Checks:
         """The next host whose planned check is due, each once; None when there is no more."""
         return self._plan.pop(now)
 
+    def any_due(self, now: float) -> bool:
+        """Tell whether some planned check is due."""
+        return self._plan.first(now) is not None
+
     def put_off(self, host_id: str, interval: float, now: float) -> None:
         """Plan an overdue check anew, anywhere within `interval`."""
         passes = self._by_host[host_id].passes

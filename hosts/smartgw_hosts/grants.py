@@ -61,6 +61,10 @@ class Grants:
         """The next host whose enrolment has expired, each once; None when there is no more."""
         return self._expiries.pop(wall)
 
+    def next_expiry(self, wall: float) -> str | None:
+        """The host that `expired` would give, which it still will."""
+        return self._expiries.first(wall)
+
     def listed(self, host_id: str) -> bool:
         """Tell whether the list has an entry for the host, in force or not."""
         return host_id in self._enrolments

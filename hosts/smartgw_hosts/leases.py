@@ -52,14 +52,15 @@ class Leases:
         """Tell whether the bus came back less than `seconds` ago."""
         return now < self._back_at + seconds
 
-    def ask(self, now: float) -> bool:
-        """Tell whether the bus has to be asked now, because a lease is due or it was away.
-
-        A True counts as asked: it is not repeated for `ASK_AGAIN` seconds.
-        """
+    def wants_to_ask(self, now: float) -> bool:
+        """Tell whether the bus has to be asked now, because a lease is due or it was away."""
         if now < self._asked_at + ASK_AGAIN:
             return False
-        wanted = self.bus_away or (not self.on_hold(now) and self._timers.first(now) is not None)
+        return self.bus_away or (not self.on_hold(now) and self._timers.first(now) is not None)
+
+    def ask(self, now: float) -> bool:
+        """Like `wants_to_ask`; a True counts as asked: not repeated for `ASK_AGAIN` seconds."""
+        wanted = self.wants_to_ask(now)
         if wanted:
             self._asked_at = now
         return wanted

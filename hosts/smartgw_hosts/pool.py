@@ -121,6 +121,16 @@ class Pool:
         """Tell whether the verdict for a `Verify` would still count: else spare the challenge."""
         return self._checks.valid(ticket) or self._move_checks.valid(ticket)
 
+    def idle(self, now: float, wall_s: float) -> bool:
+        """Tell whether a `tick` would change nothing and have nothing done."""
+        return (
+            self._grants.next_expiry(self._clock.believed(now, wall_s)) is None
+            and not self._checks.any_due(now)
+            and not self._move_checks.any_due(now)
+            and (self._leases.on_hold(now) or self._removals.first(now) is None)
+            and not self._leases.wants_to_ask(now)
+        )
+
     # What the pool is told.
 
     def receive(self, signed: SignedMessage, now: float, wall_ms: int) -> list[Action]:

@@ -201,6 +201,12 @@ def decode(subject: str, payload: bytes, *, cluster: str) -> SignedMessage:
     return SignedMessage(message, _signed(subject, body), signature, len(payload))
 
 
+def raw(signed: SignedMessage) -> tuple[str, bytes]:
+    """The subject and the payload that `decode` made this of, byte for byte."""
+    subject, _, body = signed.signed.partition(b"\n")
+    return subject.decode(), _MAGIC + encode64(signed.signature).encode() + b"\n" + body
+
+
 def _read_subject(subject: str, cluster: str) -> tuple[str, Kind]:
     tokens = subject.split(".")
     if len(tokens) != 5 or tokens[0] != "smartgw" or tokens[2] != "host":

@@ -1,18 +1,21 @@
 """What outlives a restart, as the gateway's discovery sees it (contract 1.9, 11.2).
 
 Owns what of it is switched on by the settings, and in which order it starts and ends. Decides
-nothing of hosts. The snapshot is last_good.py's.
+nothing of hosts. The snapshot is last_good.py's, the recording recording.py's.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from smartgw.config import Settings
 from smartgw.metrics import Family, gauge
 from smartgw.state.last_good import LastGood
+from smartgw.state.recording import Recording
 from smartgw_hosts.listener import Listener
 from smartgw_hosts.pool import Pool
 from smartgw_hosts.records import HostRecord, KnownHost, PoolSettings
+from smartgw_hosts.tape import RecordedPool
 
 LAGGING = 0.25
 """Seconds of event-loop lag that are told: a request then waits longer than a host takes."""
@@ -22,7 +25,13 @@ class State:
     """Make it first: `pool` is the one that discovery must use."""
 
     def __init__(self, settings: Settings, pool: PoolSettings) -> None:
-        self.pool = Pool(settings.cluster, pool)
+        self._recording: Recording | None = None
+        if settings.discovery.record is None:
+            self.pool = Pool(settings.cluster, pool)
+        else:
+            record = Recording(settings.discovery.record, settings.discovery.record_bytes)
+            self._recording = record
+            self.pool = RecordedPool(settings.cluster, pool, record.note)
         self._last_good: LastGood | None = None
         if settings.state.dir is not None:
             self._last_good = LastGood(
@@ -30,7 +39,12 @@ class State:
             )
 
     async def load(self) -> Iterable[KnownHost]:
-        """The hosts of before the restart, for `Listener.start`; never raises."""
+        """Begin to record, and give the hosts of before the restart to `Listener.start`.
+
+        Never raises.
+        """
+        if self._recording is not None:
+            self._recording.start(self.pool)
         return () if self._last_good is None else await self._last_good.load()
 
     def start(self, complete: Callable[[], bool]) -> None:
@@ -47,6 +61,8 @@ class State:
         """Write what is not yet written; safe when it was not started."""
         if self._last_good is not None:
             await self._last_good.stop()
+        if self._recording is not None:
+            await asyncio.to_thread(self._recording.stop)
 
     def serves(self) -> bool:
         """Tell whether hosts of before the restart serve, so that the bus need not be there."""
@@ -58,11 +74,17 @@ class State:
 
     def degraded(self) -> Sequence[str]:
         """What works less well than it could, in lines."""
-        return () if self._last_good is None else self._last_good.degraded()
+        lines = [] if self._last_good is None else list(self._last_good.degraded())
+        if self._recording is not None and self._recording.fault:
+            lines.append(f"recording: {self._recording.fault}")
+        return lines
 
     def status(self) -> dict[str, Any]:
         """What status shows; None for what is switched off."""
-        return {"snapshot": None if self._last_good is None else self._last_good.status()}
+        return {
+            "snapshot": None if self._last_good is None else self._last_good.status(),
+            "recording": None if self._recording is None else self._recording.status(),
+        }
 
 
 def lagging(listener: Listener | None, now: float) -> Sequence[str]:
