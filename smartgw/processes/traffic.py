@@ -8,6 +8,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from smartgw import memory
 from smartgw.accesslog import AccessLog
 from smartgw.config import Settings
 from smartgw.processes.drain import Step
@@ -59,6 +60,7 @@ class Traffic:
         """Begin to watch deadlines and to write the log. OSError: the log cannot be opened."""
         self.log.start()
         self._watch.start()
+        memory.keep_for_traffic()
 
     async def accept(self) -> None:
         """Take clients from now on."""

@@ -142,6 +142,8 @@ class Listening:
         self._memory_timer = self.loop.call_later(_MEMORY_INTERVAL, self._look_at_memory)
         before = self._pressure.high
         high = self._pressure.look(memory.resident())
+        if high:
+            memory.give_back()
         if high != before:
             self.path.shedding = high
             _log.warning(
