@@ -1,0 +1,106 @@
+"""What control process and workers say to each other."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smartgw.processes.messages import (
+    MAX_MESSAGE,
+    PART_BYTES,
+    BadMessage,
+    Frames,
+    apps_messages,
+    encode,
+    hosts_messages,
+    hosts_of,
+)
+from smartgw.routing.table import HostUpdate
+from tests.gateway import identity_of
+
+KEY = identity_of("host").public_key
+
+
+def host(host_id: str, *apps: str, cut: bool = False) -> HostUpdate:
+    return HostUpdate(host_id, "http://10.0.0.1:80", KEY, apps, 100, not cut, cut)
+
+
+@given(st.lists(st.dictionaries(st.text(), st.text()), max_size=5), st.data())
+def test_messages_pass_however_they_are_cut(
+    parts: list[dict[str, str]], data: st.DataObject
+) -> None:
+    """11.1: messages come out as they went in, wherever the stream is cut."""
+    messages = [{"parts": part, "type": "x"} for part in parts]
+    stream = b"".join(map(encode, messages))
+    frames, got, place = Frames(), [], 0
+    while place < len(stream):
+        size = data.draw(st.integers(1, len(stream) - place))
+        got += frames.feed(stream[place : place + size])
+        place += size
+    assert got == messages
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        (MAX_MESSAGE + 1).to_bytes(4, "big"),
+        b"\0\0\0\1{",
+        b"\0\0\0\2[]",
+        b"\0\0\0\2{}",
+        b"\0\0\0\x0a" + b'{"type":1}',
+        b"\0\0\0\2\xff\xff",
+    ],
+)
+def test_what_is_no_message(stream: bytes) -> None:
+    """11.1: what is too long or no message ends the channel before it is stored."""
+    with pytest.raises(BadMessage):
+        Frames().feed(stream)
+
+
+def test_a_message_too_long_is_not_sent() -> None:
+    """11.1: messages are bounded in size on both sides."""
+    with pytest.raises(BadMessage):
+        encode({"type": "x" * (MAX_MESSAGE + 1)})
+
+
+@given(
+    st.dictionaries(
+        st.text("abc", min_size=1),
+        st.tuples(st.lists(st.text(max_size=40), max_size=20), st.booleans()),
+        max_size=80,
+    ),
+    st.sets(st.text("xyz", min_size=1), max_size=20),
+)
+def test_hosts_come_out_as_they_went_in(
+    hosts: dict[str, tuple[list[str], bool]], gone: set[str]
+) -> None:
+    """3.8, 1.4: a worker learns every change of a host, and whether its connections are cut."""
+    known = {name: host(name, *apps, cut=cut) for name, (apps, cut) in hosts.items()}
+    updates, removed = [], []
+    for message in hosts_messages([*known, *gone], known):
+        some, left = hosts_of(json.loads(encode(message)[4:]))
+        updates += some
+        removed += left
+    assert updates == list(known.values())
+    assert set(removed) == gone
+
+
+def test_many_hosts_are_many_messages() -> None:
+    """11.1: a whole table does not hold a worker's traffic up: it comes in small parts."""
+    known = {f"h{n}": host(f"h{n}", f"app-{n}") for n in range(5_000)}
+    messages = list(hosts_messages(known, known))
+    assert max(len(encode(message)) for message in messages) < 2 * PART_BYTES
+    assert sum(len(message["updates"]) for message in messages) == 5_000
+
+
+@given(st.sets(st.text(max_size=200)), st.sets(st.text(max_size=200)), st.booleans())
+def test_declared_apps(before: set[str], after: set[str], complete: bool) -> None:
+    """11.2: the apps that exist, and whether all are known, arrive as a change."""
+    apps = set(before)
+    messages = list(apps_messages(after, before, complete))
+    for message in messages:
+        apps |= set(message.get("add", ()))
+        apps -= set(message.get("remove", ()))
+    assert apps == after
+    assert messages[-1] == {"type": "complete", "complete": complete}
