@@ -73,23 +73,26 @@ def _may_be_reserved(path: str) -> bool:
     """Follow all readings of a decoded path at once: each segment widens what is possible.
 
     With all possible depths at hand, one pass does for what differs from host to host; it errs
-    only by refusing a path that no host reads so.
+    only by refusing a path that no host reads so. A name without a slash behind it is the app's.
     """
     parts = path.split("/")[1:]
     if len(parts) > _MAX_SEGMENTS or path.count("\\") > _MAX_SEGMENTS:
         return True
     state: State = ((0, 0), None, None)
+    below: Depths = None
     # `//name/` is a host to who takes the target for a URL reference.
     authority = parts[0][:1] == "\\" or not parts[0]
     for place, part in enumerate(parts):
         before = state
         for piece in part.split("\\"):
+            below = state[2]
             state = _segment(state, piece)
         if "\\" in part:
+            below = _widest(below, before[2])
             state = _either(state, _step(before, part))
         if authority and place < 2:
             state = _either(state, before)
-    return state[2] is not None
+    return below is not None and state[2] is not None
 
 
 def _segment(state: State, segment: str) -> State:

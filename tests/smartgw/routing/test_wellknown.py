@@ -13,11 +13,11 @@ from smartgw.routing.wellknown import is_reserved
 
 OURS = [
     # As it is, and with something behind it.
-    *("/.well-known/smartgw/challenge", "/.well-known/smartgw/", "/.well-known/smartgw"),
+    *("/.well-known/smartgw/challenge", "/.well-known/smartgw/"),
     *("/.well-known/smartgw-challenge/t", "/.well-known/smartgw/a/b?c#d", "/.well-known/smartgw/?"),
     # Encoded, once and more often, with and without dots and slashes.
     *("/%2ewell-known/smartgw/x", "/%2Ewell%2Dknown/smartgw/x", "/.well-known%2Fsmartgw%2fx"),
-    *("/.well-known/%73martgw/x", "/.well-known/smartg%77", "/%2F.well-known/smartgw/x"),
+    *("/.well-known/%73martgw/x", "/.well-known/smartg%77/", "/%2F.well-known/smartgw/x"),
     *("/.well-known/smartgw%2fx", "/%252ewell-known/smartgw/x", "/.well-known%252Fsmartgw/x"),
     *("/%25252ewell-known/smartgw/x", "/%2525252ewell-known/smartgw/x", "/.well-known/smart%67w/"),
     *("/%25%32%65well-known/smartgw/x", "/.well-known/smartgw%2Dchallenge/t"),
@@ -26,31 +26,31 @@ OURS = [
     # Dot segments.
     *("/./.well-known/smartgw/x", "/.well-known/./smartgw/x", "/a/../.well-known/smartgw/x"),
     *("/../.well-known/smartgw/x", "/../../../.well-known/smartgw/x"),
-    *("/a/b/../../.well-known/smartgw",),
+    *("/a/b/../../.well-known/smartgw/",),
     *("/.well-known/a/../smartgw/x", "/.well-known/smartgw/a/../x", "/.well-known/smartgw/."),
     *("/%2e/.well-known/smartgw/x", "/a/%2e%2e/.well-known/smartgw/x"),
-    *("/a/.%2e/.well-known/smartgw",),
+    *("/a/.%2e/.well-known/smartgw/",),
     *("/a%2f..%2f.well-known/smartgw/x", "/a/%252e%252e/.well-known/smartgw/x"),
     *("/.well-known/../.well-known/smartgw/", "/.well-known/smartgw/../smartgw/x"),
     # Empty segments: dropped by some, counted by others (RFC 3986 5.2.4).
     *("//.well-known/smartgw/x", "/.well-known//smartgw/x", "/.well-known/smartgw//x"),
-    *("///.well-known///smartgw",),
+    *("///.well-known///smartgw/",),
     *("/a//../../.well-known/smartgw/x", "/a//../.well-known/smartgw/x"),
     *("/.well-known/smartgw//../challenge", "/.well-known//../smartgw/x"),
     *("/.well-known/smartgw/%2f../x",),
     # `//name` is a host to those who read a URL reference.
     *("//a/.well-known/smartgw/x", "/%2fa/.well-known/smartgw/x", "/\\a/.well-known/smartgw/x"),
     # Backslashes: separators to some, letters to others.
-    *("/\\/a/.well-known/smartgw", "/.well-known\\smartgw/x", "/.well-known%5Csmartgw%5cx"),
+    *("/\\/a/.well-known/smartgw/", "/.well-known\\smartgw/x", "/.well-known%5Csmartgw%5cx"),
     *("/a\\..\\.well-known/smartgw/x", "/a/..\\.well-known/smartgw/x"),
     *("/.well-known/smartgw/..\\x",),
     # Path parameters: kept by some, dropped by others.
     *("/.well-known;a=b/smartgw/x", "/.well-known/smartgw;a/x", "/;a/.well-known/smartgw/x"),
     *("/a/..;b/.well-known/smartgw/x", "/.well-known/smartgw/..;/challenge"),
-    *("/.;/.well-known/smartgw",),
+    *("/.;/.well-known/smartgw/",),
     *("/.well-known/a/..;/smartgw/x", "/.well-known%3b/smartgw/x"),
     # What ends a path for some: NUL, `?` and `#`, encoded.
-    *("/.well-known/smartgw%00.png", "/.well-known/smartgw%3fx", "/.well-known/smartgw%23x/y"),
+    *("/.well-known/smartgw/%00.png", "/.well-known/smartgw/%3fx", "/.well-known/smartgw/%23x/y"),
     *("/a%3f/%2e%2e/.well-known/smartgw/x", "/a%00/%2e%2e/.well-known/smartgw/x"),
     *("/a%23/../.well-known/smartgw/challenge", "/.well-known/smartgw/a%3f/../../../b"),
     # Spaces and dots at the end of names, which Windows drops.
@@ -64,11 +64,13 @@ OURS = [
     *("/%ef%bc%8ewell-known/smartgw/x", "/\uff0ewell-known/smartgw/x"),
     *("/.well-known/\uff53martgw/x",),
     *("/.well-\u212anown/smartgw/x", "/.well-known/\u017fmartgw/x"),
-    *("/%f0%80%80%aewell-known/smartgw",),
+    *("/%f0%80%80%aewell-known/smartgw/",),
 ]
 
 APPS = [
     *("/", "//", "/?", "/p", "/.well-known", "/.well-known/", "/.well-known/smartgwx/challenge"),
+    *("/.well-known/smartgw", "/.well-known/smartgw-challenge", "/.well-known/smartgw?x=/y"),
+    *("/x/../.well-known/smartgw", "/.well-known/smartgw/..", "/.well-known%2fsmartgw"),
     *("/.well-known/smartg/x", "/.well-known/smartgw-challenges/x", "/.well-known/xsmartgw/x"),
     *("/.well-known/smartgw_challenge/x", "/.well-known/smartgw-/x", "/well-known/smartgw/x"),
     *("/.well-knownx/smartgw/x", "/..well-known/smartgw/x", "/x.well-known/smartgw/x"),
@@ -156,6 +158,7 @@ def test_plain_paths_pass(segments: list[str]) -> None:
     assert not is_reserved(path.encode())
     assert not is_reserved(("/z/.well-known" + path).encode())
     assert is_reserved(("/.well-known/smartgw" + path).encode())
+    assert not is_reserved(b"/.well-known/smartgw")
 
 
 @given(st.binary(max_size=40))
