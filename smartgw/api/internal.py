@@ -234,7 +234,7 @@ class _Api:
         shown = heapq.nsmallest(MAX_APPS_IN_STATUS, apps)
         return json_response(
             {
-                "time": _rfc3339(self._wall()),
+                "time": rfc3339(self._wall()),
                 **self._gateway.status(),
                 "readiness": self._readiness(),
                 "hosts": {"total": len(hosts), "by_state": dict(states)},
@@ -269,27 +269,7 @@ class _Api:
 
     def _host(self, host: Host) -> dict[str, Any]:
         now = self._monotonic()
-        offset = self._wall() - now
-        verified = None if host.verified_at is None else _rfc3339(host.verified_at + offset)
-        return {
-            "host_id": host.host_id,
-            "state": str(host.state),
-            "reason": host.reason,
-            "since": _rfc3339(host.since + offset),
-            "since_seconds": round(now - host.since, 3),
-            "verified_at": verified,
-            "address": host.address,
-            "pending_address": host.pending_address,
-            "apps": list(host.apps),
-            "refused_apps": [
-                {"app_id": app_id, "reason": reason} for app_id, reason in host.refused_apps
-            ],
-            "key": host.key.text,
-            "weight": host.weight,
-            "region": host.region,
-            "version": host.version,
-            "boot": host.boot,
-        }
+        return host_json(host, now, self._wall() - now)
 
     def _common_families(self) -> Iterable[Family]:
         readiness = self._gateway.readiness()
@@ -315,6 +295,30 @@ class _Api:
             "The most memory this process has held.",
             usage.ru_maxrss * 1024,
         )
+
+
+def host_json(host: Host, now: float, offset: float) -> dict[str, Any]:
+    """One host as the API shows it; `offset` makes Unix seconds of monotonic ones."""
+    verified = None if host.verified_at is None else rfc3339(host.verified_at + offset)
+    return {
+        "host_id": host.host_id,
+        "state": str(host.state),
+        "reason": host.reason,
+        "since": rfc3339(host.since + offset),
+        "since_seconds": round(now - host.since, 3),
+        "verified_at": verified,
+        "address": host.address,
+        "pending_address": host.pending_address,
+        "apps": list(host.apps),
+        "refused_apps": [
+            {"app_id": app_id, "reason": reason} for app_id, reason in host.refused_apps
+        ],
+        "key": host.key.text,
+        "weight": host.weight,
+        "region": host.region,
+        "version": host.version,
+        "boot": host.boot,
+    }
 
 
 @web.middleware
@@ -379,6 +383,7 @@ def json_response(value: object, *, status: int = 200) -> web.Response:
     )
 
 
-def _rfc3339(unix: float) -> str:
+def rfc3339(unix: float) -> str:
+    """Unix seconds as the API writes them: UTC, milliseconds."""
     text = datetime.fromtimestamp(unix, UTC).isoformat(timespec="milliseconds")
     return text.removesuffix("+00:00") + "Z"

@@ -22,6 +22,7 @@ COMMANDS = {
     "keygen": "",
     "demo": "gateway,embedded",
     "drain": "",
+    "replay": "gateway",
     "worker": "gateway",
 }
 

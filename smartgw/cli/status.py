@@ -129,8 +129,15 @@ def _get(endpoint: str, path: str) -> dict[str, Any]:
 def table(status: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> Iterable[str]:
     """The lines of one gateway. A section that the gateway does not tell is left out."""
     yield from _head(status)
-    total = status.get("hosts", {}).get("total", len(hosts))
     yield ""
+    yield from hosts_table(hosts, status.get("hosts", {}).get("total", len(hosts)))
+    if hosts and (apps_lines := list(_apps(status))):
+        yield ""
+        yield from apps_lines
+
+
+def hosts_table(hosts: Sequence[Mapping[str, Any]], total: int) -> Iterable[str]:
+    """The lines of the hosts, the first of `total`."""
     if not hosts:
         yield "no host has announced itself"
         return
@@ -155,9 +162,6 @@ def table(status: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> Iter
     yield from _columns(rows)
     if total > len(rows) - 1:
         yield f"... and {total - len(rows) + 1} more (--json shows all)"
-    if apps_lines := list(_apps(status)):
-        yield ""
-        yield from apps_lines
 
 
 def _head(status: Mapping[str, Any]) -> Iterable[str]:
