@@ -339,6 +339,15 @@ def test_known_apps() -> None:
     assert play.pool.known_apps() == frozenset()
 
 
+def test_apps_of_forgotten_hosts_are_forgotten() -> None:
+    """3.4 and 1.8: An app is known while a host for it is, and no longer."""
+    play = Playbook(enrolment(apps=("*",)))
+    play.say(Speaker(), ANNOUNCE)
+    assert play.pool.knows_app("shop")
+    play.tick(30.0)
+    assert play.pool.known_apps() == frozenset()
+
+
 def test_first_use() -> None:
     """1.4: `trust = "first-use"` exists for development, is off by default."""
     assert PoolSettings().trust == "enrolment"
@@ -398,6 +407,17 @@ def test_bus_away(play: Playbook, h1: Speaker) -> None:
     assert AskBus() not in play.tick(1017.9)
     assert play.at(h1).state is HEALTHY
     assert updated(silence(play, 1018.0)).reason == "lease_expired"
+
+
+def test_nobody_is_forgotten_while_the_bus_is_away(play: Playbook, h1: Speaker) -> None:
+    """1.7: While the bus is away nothing expires, and verification goes on."""
+    play.say(Speaker("x1"), ANNOUNCE)
+    asked = verify(play.say(h1, ANNOUNCE))
+    play.pool.bus_lost(1.0)
+    play.tick(1000.0)
+    assert len(play.pool.records()) == 2
+    assert updated(play.pool.verdict(asked.ticket, OK, 1000.0)).state is HEALTHY
+    assert verify(play.tick(1060.0))
 
 
 def test_all_come_back_at_once() -> None:

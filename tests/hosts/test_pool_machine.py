@@ -181,9 +181,15 @@ class PoolMachine(RuleBasedStateMachine):
         self.captured.append(message)
         self.publish(message)
 
+    @rule(later=st.sampled_from([1.0, 5.0]))
+    def go_on(self, later: float) -> None:
+        """What happens nearly always."""
+        self.wait(later)
+        for host_id in IDS:
+            self.beat_and_prove(host_id)
+
     @rule(host_id=hosts)
     def beat_and_prove(self, host_id: str) -> None:
-        """What happens nearly always."""
         message = self.speakers[host_id].signed(Kind.HEARTBEAT, self.now)
         self.captured.append(message)
         self.publish(message)
@@ -194,13 +200,14 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(host_id=hosts, address=st.sampled_from(ADDRESSES))
     def move(self, host_id: str, address: str) -> None:
         self.speakers[host_id].address = address
+        self.speak(host_id, Kind.HEARTBEAT)
 
     @rule(host_id=hosts)
     def restart(self, host_id: str) -> None:
         speaker = self.speakers[host_id]
         speaker.boot, speaker.sequence = speaker.boot + 1, 0
 
-    @rule(host_id=hosts, key=keys)
+    @rule(host_id=hosts, key=st.sampled_from(["", "", "thief"]))
     def rekey(self, host_id: str, key: str) -> None:
         self.speakers[host_id].key_of = key
 
@@ -243,6 +250,11 @@ class PoolMachine(RuleBasedStateMachine):
         """Any that was ever asked for: again, too late, for what has changed since."""
         self.judge(data.draw(st.sampled_from(sorted(self.asked))), proof)
 
+    @rule(data=st.data(), proof=proofs)
+    def give_wanted_verdict(self, data: st.DataObject, proof: Proof) -> None:
+        if wanted := [ticket for ticket in self.asked if self.pool.wants(ticket)]:
+            self.judge(data.draw(st.sampled_from(wanted)), proof)
+
     def judge(self, ticket: int, proof: Proof) -> None:
         asked, now = self.asked[ticket], self.now
         host_id, address = asked.verify.host_id, asked.verify.address
@@ -269,7 +281,9 @@ class PoolMachine(RuleBasedStateMachine):
             changed = replace(after, pending_reason=before.pending_reason)
             assert changed == before, "N04: old url keeps its own state"
 
-    @rule(entries=st.lists(enrolments, max_size=5, unique_by=lambda entry: entry.host_id))
+    @rule(
+        entries=st.lists(enrolments, min_size=2, max_size=5, unique_by=lambda entry: entry.host_id)
+    )
     def enrol(self, entries: list[Enrolment]) -> None:
         self.list = {entry.host_id: entry for entry in entries}
         now = self.now
@@ -299,7 +313,9 @@ class PoolMachine(RuleBasedStateMachine):
                 assert after == record or self.in_force(host_id, self.now) is None, (
                     "1.7: silence alone"
                 )
-        if self.away_since is None and now >= self.held_until:
+        if self.away_since is not None or now < self.held_until:
+            assert len(self.pool.records()) == len(before), "1.7: nothing expires"
+        else:
             for record in self.pool.records():
                 if record.state is HostState.PROVISIONAL:
                     assert self.heard[record.host_id] > now - SETTINGS.provisional_ttl
