@@ -27,9 +27,10 @@ from smartgw_hosts.addresses import (
     endpoints,
     parse_address,
 )
-from smartgw_hosts.challenge import NONCE_BYTES, Challenge, Proof, Verdict
+from smartgw_hosts.challenge import NONCE_BYTES, Challenge, Proof, Verdict, refused_as_stale
 from smartgw_hosts.http1 import Bounds
 from smartgw_hosts.identity import PublicKey
+from smartgw_hosts.skew import IssueClock
 
 if TYPE_CHECKING:
     from smartgw.config import Settings
@@ -202,17 +203,25 @@ class HostLink:
         else:
             self._dialling -= 1
             self._pools.dialling -= 1
-            self.adopt(connection)
+            connection.link = self
+            if connection.alive(b"POST", 0.0):
+                self.adopt(connection)
+            else:
+                self._failed(Verdict(Proof.NO_KEEPALIVE, "closed after its proof"))
         self._pools.forget_if_unused(self)
+
+    def doubt(self) -> None:
+        """The host refused a connection, or ended one that had just proven itself (3.7)."""
+        if not self.suspect:
+            self.suspect = True
+            self._pools.loop.call_later(_SUSPECT_SECONDS, self._absolve)
+            self._pools.on_suspect(self.host.host_id)
 
     def _failed(self, verdict: Verdict) -> None:
         """One attempt to connect failed: one of those who wait learns it."""
         pools = self._pools
         pools.path.counters.upstream_failures += 1
-        if not self.suspect:
-            self.suspect = True
-            pools.loop.call_later(_SUSPECT_SECONDS, self._absolve)
-            pools.on_suspect(self.host.host_id)
+        self.doubt()
         waiting = self._waiting
         while waiting:
             exchange = waiting.popleft()
@@ -263,6 +272,7 @@ class Pools:
         self._networks = settings.host_networks
         self._gateway = settings.gateway
         self._cluster = settings.cluster
+        self._issue_clock = IssueClock()
         self._tls_ca = settings.upstream.tls_ca
         self._tls: ssl.SSLContext | None = None
 
@@ -346,6 +356,17 @@ class Pools:
         return await self._connect(host_id, address, key, self._prove_connections)
 
     async def _connect(
+        self, host_id: str, address: str, key: PublicKey, prove: bool
+    ) -> UpstreamConnection:
+        try:
+            return await self._connect_once(host_id, address, key, prove)
+        except ConnectFailed as failed:
+            stale = refused_as_stale(failed.verdict)
+            if not stale or not self._issue_clock.doubted(time.monotonic(), time.time()):
+                raise
+        return await self._connect_once(host_id, address, key, prove)
+
+    async def _connect_once(
         self, host_id: str, text: str, key: PublicKey, prove: bool
     ) -> UpstreamConnection:
         challenge = None
@@ -359,7 +380,7 @@ class Pools:
                     host_id=host_id,
                     address=text,
                     key=key,
-                    issued_ms=int(time.time() * 1000),
+                    issued_ms=self._issue_clock.now_ms(time.monotonic(), time.time()),
                 )
             async with asyncio.timeout(self._connect_timeout):
                 endpoint = (await self._resolve(address))[0]

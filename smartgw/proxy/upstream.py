@@ -64,6 +64,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_on_proof",
         "_paused",
         "_poll",
+        "_served",
         "bounds",
         "challenge",
         "deadline",
@@ -108,6 +109,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._poll: select.poll | None = None
         self._fd = -1
         self._paused = False
+        self._served = False
 
     # ---- asyncio.Protocol ----
 
@@ -417,6 +419,7 @@ class UpstreamConnection(asyncio.Protocol):
     def _complete(self, exchange: Exchange, keep: bool) -> None:
         """The answer is whole: free the connection, or end it."""
         request_done = exchange.request_done
+        self._served = True
         self._detach()
         if not request_done:
             # It does not want the rest; whatever is still unsent must not wait for it.
@@ -442,6 +445,9 @@ class UpstreamConnection(asyncio.Protocol):
         self.path.upstream_failed(exchange, Reason.UPSTREAM_MALFORMED, detail)
 
     def _lost_in_exchange(self, exchange: Exchange) -> None:
+        if not self._served and self.link is not None:
+            # It took the proof's connection for one answer, or died: not the next one's host.
+            self.link.doubt()
         detail = "closed within its answer" if self.head or self._buffer else ""
         self.path.upstream_failed(exchange, Reason.UPSTREAM_RESET, detail)
 
