@@ -24,6 +24,7 @@ BODY_BYTES = 4096
 
 SKEW_MS = 30_000
 """How far the gateway's clock may be from the host's."""
+_STALE = f"issued more than {SKEW_MS // 1000} s from this host's clock"
 
 NONCES_SECONDS = 60.0
 NONCES = 16_384
@@ -142,6 +143,11 @@ def judge(challenge: Challenge, status: int, body: bytes) -> Verdict:
     return Verdict(Proof.OK)
 
 
+def refused_as_stale(verdict: Verdict) -> bool:
+    """Tell whether the host refused to sign because of the time that the challenge bears."""
+    return verdict.reason is Proof.REFUSED and verdict.detail.endswith(_STALE)
+
+
 def _not_signed(status: int, body: bytes) -> Verdict:
     """Tell a host that refused to sign from something at its address that is no host."""
     if status in _DECLINES and len(body) <= BODY_BYTES:
@@ -231,7 +237,7 @@ class Responder:
     def _check_fresh(self, challenge: Challenge, now: float, now_ms: int) -> None:
         """Last of the checks: only what would be signed may use the nonces' memory."""
         if abs(challenge.issued_ms - now_ms) > SKEW_MS:
-            raise _Declined(403, f"issued more than {SKEW_MS // 1000} s from this host's clock")
+            raise _Declined(403, _STALE)
         while self._nonces and (
             len(self._nonces) >= NONCES or next(iter(self._nonces.values())) <= now - NONCES_SECONDS
         ):

@@ -1,14 +1,18 @@
-"""Whether a message is of our time, though our own clock may jump (contract 1.2, 1.7).
+"""What time it is, though our own clock may jump (contract 1.2, 1.7, 2.1).
 
 Owns what the gateway believes the time to be: the wall clock as it stood at first, carried on
-by the monotonic one, until messages show that the wall clock was right to step. A step alone
-makes no host's messages stale. Does not read clocks, nor decide who may give evidence.
+by the monotonic one, until hosts show that the wall clock was right to step. A step alone makes
+no host's messages stale, nor our challenges. Does not read clocks, nor decide who may give
+evidence.
 """
 
 WITNESSES = 8
 """Messages in a row, by trusted keys, that only the stepped wall clock can explain: then it was
 set right and not wrong. One host whose clock is as wrong as ours never has so many in a row
 among others."""
+
+APART = 1.0
+"""Seconds by which two clocks differ so much that it is worth trying the other one."""
 
 
 class WallClock:
@@ -37,3 +41,32 @@ class WallClock:
                 self._offset = wall - now
                 self._doubts = 0
         return near_belief or near_wall
+
+
+class IssueClock:
+    """The time that our challenges bear: a step of the wall clock alone makes no host refuse them.
+
+    Takes the wall clock's word when a host doubts the time kept so far, and goes back when that
+    was wrong; so a host that lies costs itself a second challenge and nobody a place.
+    """
+
+    __slots__ = ("_before", "_offset")
+
+    def __init__(self) -> None:
+        self._offset: float | None = None
+        self._before: float | None = None
+
+    def now_ms(self, now: float, wall: float) -> int:
+        """Milliseconds since the epoch; `now` is monotonic, `wall` what the clock says."""
+        if self._offset is None:
+            self._offset = wall - now
+        return int((now + self._offset) * 1000)
+
+    def doubted(self, now: float, wall: float) -> bool:
+        """A host says that the time is wrong: tell whether there is another one to try."""
+        others = (wall - now, self._before)
+        for other in others:
+            if other is not None and (self._offset is None or abs(other - self._offset) > APART):
+                self._before, self._offset = self._offset, other
+                return True
+        return False
