@@ -7,12 +7,14 @@ and a small overlay. Does not verify hosts (smartgw_hosts.pool) nor choose among
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from smartgw_hosts.identity import PublicKey
 from smartgw_hosts.ids import dns_label
 
 _OVERLAY_LIMIT = 1_000
-_RESERVED_LABEL = "verify"
+# Where custom domains will be proven.
+_RESERVED_LABEL = b"verify"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,10 +53,16 @@ class HostUpdate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """Where the requests for one app go; a request holds its route to the end (contract 3.8)."""
+    """Where the requests for one app go; a request holds its route to the end (contract 3.8).
+
+    Attributes:
+        shares: running sums of the hosts' weights, to draw by (proxy/choice.py); empty where all
+            weights are the same.
+    """
 
     app_id: str
     hosts: tuple[HostEntry, ...]
+    shares: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,8 +97,10 @@ class RoutingTable:
     """Turns changes of hosts into the next Snapshot."""
 
     def __init__(self, base_domains: Iterable[str], own_hostnames: Iterable[str]) -> None:
-        self._bases = tuple(b"." + domain.encode() for domain in base_domains)
-        self._own = frozenset(name.encode() for name in own_hostnames)
+        self._bases: tuple[bytes, ...] = ()
+        self._own: frozenset[bytes] = frozenset()
+        self._taken: frozenset[bytes] = frozenset()
+        self._name(base_domains, own_hostnames)
         self._entries: dict[str, HostEntry] = {}
         self._apps_of: dict[str, frozenset[str]] = {}
         self._hosts_of: dict[str, set[str]] = {}
@@ -122,10 +132,15 @@ class RoutingTable:
 
     def rename(self, base_domains: Iterable[str], own_hostnames: Iterable[str]) -> Snapshot:
         """Put other base domains and own hostnames in force; costs the whole table."""
-        self._bases = tuple(b"." + domain.encode() for domain in base_domains)
-        self._own = frozenset(name.encode() for name in own_hostnames)
+        self._name(base_domains, own_hostnames)
         complete, self.snapshot = self.snapshot.complete, Snapshot()
         return self._next(self._known | self._hosts_of.keys(), complete)
+
+    def _name(self, base_domains: Iterable[str], own_hostnames: Iterable[str]) -> None:
+        self._bases = tuple(b"." + domain.encode() for domain in base_domains)
+        self._own = frozenset(name.encode() for name in own_hostnames)
+        pairs = ((own, base) for own in self._own for base in self._bases if own.endswith(base))
+        self._taken = frozenset({_RESERVED_LABEL, *(own.removesuffix(base) for own, base in pairs)})
 
     def _place(self, host_id: str, entry: HostEntry | None, apps: frozenset[str]) -> frozenset[str]:
         """Put a host where it now belongs; return the apps whose routes that changes."""
@@ -154,8 +169,8 @@ class RoutingTable:
         overlay = dict(self.snapshot.overlay)
         for app in apps:
             # The default label (contract 3.3). Upper case gets none, so that two apps never meet
-            # in one label; `verify` is where custom domains will be proven.
-            if not dns_label(app) or app != app.lower() or app == _RESERVED_LABEL:
+            # in one label. The gateway's own labels are no app's under any base domain.
+            if not dns_label(app) or app != app.lower() or app.encode() in self._taken:
                 continue
             route = self._route(app)
             for base in self._bases:
@@ -172,8 +187,10 @@ class RoutingTable:
         hosts = self._hosts_of.get(app, ())
         if not hosts and app not in self._known:
             return None
-        entries = (self._entries.get(host_id) for host_id in sorted(hosts))
-        return Route(app, tuple(entry for entry in entries if entry is not None))
+        found = (self._entries.get(host_id) for host_id in sorted(hosts))
+        entries = tuple(entry for entry in found if entry is not None)
+        weights = [entry.weight for entry in entries]
+        return Route(app, entries, tuple(accumulate(weights)) if len(set(weights)) > 1 else ())
 
 
 def _same(one: HostEntry, other: HostEntry) -> bool:
