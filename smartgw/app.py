@@ -348,6 +348,7 @@ class Gateway:
             refused={str(reason): count for reason, count in self._pool.counters.items()},
             log=log if crew is None else crew.log_lines(),
             workers=() if crew is None else crew.workers(),
+            tasks=len(asyncio.all_tasks()),
         )
 
     # ---- wiring ----

@@ -35,7 +35,7 @@ class Facts:
     """The numbers of one moment, of all processes of the gateway together.
 
     `bus` and `discovery` are the parts' counters, empty before they start; `refused` counts bus
-    messages by reason; `log` is lines written and dropped.
+    messages by reason; `log` is lines written and dropped; `tasks` are those of this process.
     """
 
     counters: Counters
@@ -46,6 +46,7 @@ class Facts:
     refused: Mapping[str, int]
     log: tuple[int, int]
     workers: Sequence[Worker]
+    tasks: int
 
 
 def sections(facts: Facts) -> dict[str, Any]:
@@ -136,6 +137,7 @@ def families(facts: Facts) -> Iterable[Family]:
         yield counter("smartgw_proofs_total", "Verifications of hosts.", proofs["proofs"])
         yield counter("smartgw_proofs_failed_total", "Those that failed.", proofs["proofs_failed"])
         yield counter("smartgw_stalls_total", "Times we did not run.", proofs["stalls"])
+    yield gauge("smartgw_tasks", "Tasks of the control process's event loop.", facts.tasks)
     yield counter("smartgw_access_log_lines_total", "Lines written.", facts.log[0])
     yield counter("smartgw_access_log_dropped_total", "Lines lost.", facts.log[1])
     if facts.workers:

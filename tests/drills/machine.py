@@ -1,0 +1,123 @@
+"""Which core whom, and what the kernel knows of a gateway while a drill runs.
+
+Owns the pinning (the gateway alone on one core, whatever harms it on the other) and the reading of
+memory, descriptors and CPU time. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.proc import busy_seconds, cpu_seconds, tree
+from tests.bench.rig import on_core
+from tests.gateway import Cluster, Config, Gateway
+from tests.generations import file_descriptors
+
+MIB = 1 << 20
+
+
+def spread() -> tuple[int, int]:
+    """The core of the gateway and that of all else; the same one where there is only one."""
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[-1], cores[0]
+
+
+@contextlib.contextmanager
+def alone(cluster: Cluster, changes: Config | None = None) -> Iterator[Gateway]:
+    """A gateway on a core of its own, before everything else there; we are on the other."""
+    theirs, ours = spread()
+    os.sched_setaffinity(0, {ours})
+    with on_core(theirs):
+        gateway = cluster.gateway(changes)
+    with contextlib.suppress(OSError):  # so that who else uses the machine is not what is measured
+        for pid in tree(gateway.pid):
+            os.setpriority(os.PRIO_PROCESS, pid, -10)
+    yield gateway
+
+
+def many_files() -> None:
+    """Let this process, and what it starts, open as many descriptors as may be."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def resident(gateway: Gateway) -> int:
+    """Bytes that the processes of the gateway hold; what several share is counted with each."""
+    total = 0
+    for pid in tree(gateway.pid):
+        with contextlib.suppress(OSError):
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            found = re.search(r"^Rss:\s+(\d+) kB", text, re.MULTILINE)
+            total += int(found[1]) * 1024 if found else 0
+    return total
+
+
+def descriptors(gateway: Gateway) -> int:
+    """How many the processes of the gateway have open."""
+    total = 0
+    for pid in tree(gateway.pid):
+        with contextlib.suppress(OSError):
+            total += file_descriptors(pid)
+    return total
+
+
+def metrics(gateway: Gateway) -> dict[str, float]:
+    """Every sample of /metrics by its whole name."""
+    status, body = gateway.internal("/metrics")
+    assert status == 200, body
+    lines = (line for line in body.decode().splitlines() if line and not line.startswith("#"))
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Cores in use since a moment: of the control process, of its workers, of all others."""
+
+    control: float
+    workers: float
+    others: float
+
+
+class Meter:
+    """CPU time from its making to `read`."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._pid = gateway.pid
+        self._start = self._now()
+
+    def read(self) -> Load:
+        """The load since it was made."""
+        control, workers, busy, wall = (
+            after - before for after, before in zip(self._now(), self._start, strict=True)
+        )
+        others = max(0.0, busy - control - workers)
+        return Load(control / wall, workers / wall, others / wall)
+
+    def _now(self) -> tuple[float, float, float, float]:
+        control, *workers = tree(self._pid)
+        busy = busy_seconds(Path("/proc/stat").read_text())
+        return cpu_seconds([control]), cpu_seconds(workers), busy, time.monotonic()
+
+
+class Peak:
+    """The most memory that a gateway held while it was looked at."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self.start = self.most = resident(gateway)
+
+    def look(self) -> None:
+        """Look once more."""
+        self.most = max(self.most, resident(self._gateway))
+
+    @property
+    def grown(self) -> float:
+        """MiB above the start."""
+        return (self.most - self.start) / MIB
