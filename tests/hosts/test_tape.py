@@ -73,7 +73,7 @@ class RecordedMachine(PoolMachine):
 
 
 RecordedMachine.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, print_blob=True
+    max_examples=20, stateful_step_count=40, deadline=None, print_blob=True
 )
 TestTape = RecordedMachine.TestCase
 

@@ -1,8 +1,8 @@
 """`smartgw replay` on the recording of a real gateway."""
 
+import contextlib
+import io
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from smartgw import cli
 from smartgw_hosts.wire import Kind
 from tests.gateway import Cluster, Gateway, Host, wait_until
 
@@ -43,13 +44,14 @@ def recorded(
 
 
 def replay(*args: object) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "smartgw", "replay", *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
-    return done.returncode, done.stdout, done.stderr
+    """Exit code, stdout and stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = cli.main(["replay", *map(str, args)])
+        except SystemExit as ended:
+            code = int(str(ended.code))
+    return code, out.getvalue(), err.getvalue()
 
 
 def table(*args: object) -> dict[str, Any]:

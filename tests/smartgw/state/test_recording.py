@@ -57,7 +57,8 @@ def played(path: Path) -> Pool:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(recording, "FLUSH", 0.02)
     return tmp_path / "discovery.jsonl"
 
 

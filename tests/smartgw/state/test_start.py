@@ -37,7 +37,12 @@ class KeepingGateway(Gateway):
     """A gateway with a folder for its state, which outlives it; `busy` writes without a pause."""
 
     def __init__(self, cluster: Cluster, folder: Path, *, busy: bool = False, **more: Any) -> None:
-        changes: Config = {"state": {"dir": str(folder)}, "discovery": {"heartbeat": 0.25}, **more}
+        changes: Config = {
+            "state": {"dir": str(folder)},
+            "discovery": {"heartbeat": 0.25},
+            "processes": {"unready_wait": 0.0, "drain": 1.0},
+            **more,
+        }
         super().__init__(cluster, changes)
         self.busy = busy
         cluster.gateways.append(self)
