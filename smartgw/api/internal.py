@@ -66,6 +66,8 @@ class Host(Protocol):
     @property
     def pending_address(self) -> str | None: ...
     @property
+    def pending_reason(self) -> str: ...
+    @property
     def key(self) -> Key: ...
     @property
     def apps(self) -> Sequence[str]: ...
@@ -81,6 +83,8 @@ class Host(Protocol):
     def state(self) -> str: ...
     @property
     def reason(self) -> str: ...
+    @property
+    def detail(self) -> str: ...
     @property
     def since(self) -> float: ...
     @property
@@ -304,11 +308,13 @@ def host_json(host: Host, now: float, offset: float) -> dict[str, Any]:
         "host_id": host.host_id,
         "state": str(host.state),
         "reason": host.reason,
+        "detail": host.detail,
         "since": rfc3339(host.since + offset),
         "since_seconds": round(now - host.since, 3),
         "verified_at": verified,
         "address": host.address,
         "pending_address": host.pending_address,
+        "pending_reason": host.pending_reason,
         "apps": list(host.apps),
         "refused_apps": [
             {"app_id": app_id, "reason": reason} for app_id, reason in host.refused_apps

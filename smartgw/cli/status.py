@@ -222,7 +222,9 @@ def _apps(status: Mapping[str, Any]) -> Iterable[str]:
 def _reason(host: Mapping[str, Any]) -> str:
     refused = [f"{app['app_id']}: {app['reason']}" for app in host.get("refused_apps", [])]
     more = f" (and {len(refused) - 2} more)" if len(refused) > 2 else ""
-    return "; ".join([host["reason"], *refused[:2]]) + more
+    why = host["reason"] + (f" ({host['detail']})" if host.get("detail") else "")
+    moving = [f"new address: {host['pending_reason']}"] if host.get("pending_reason") else []
+    return "; ".join([why, *moving, *refused[:2]]) + more
 
 
 def _counts(counts: Mapping[str, int]) -> list[str]:

@@ -31,6 +31,8 @@ class FakeHost:
     boot: int = 1
     address: str = "http://127.0.0.1:9000"
     pending_address: str | None = None
+    pending_reason: str = ""
+    detail: str = ""
     key: FakeKey = field(default_factory=FakeKey)
     apps: tuple[str, ...] = ("shop",)
     refused_apps: tuple[tuple[str, str], ...] = ()
@@ -166,6 +168,7 @@ async def test_a_host_is_shown_in_full(api: Api) -> None:
             "h1",
             state="unhealthy",
             reason="verification: timeout",
+            detail="no answer within 2 s",
             refused_apps=(("bank", "not enrolled for this app"),),
             pending_address="http://127.0.0.1:9001",
         )
@@ -177,11 +180,13 @@ async def test_a_host_is_shown_in_full(api: Api) -> None:
                 "host_id": "h1",
                 "state": "unhealthy",
                 "reason": "verification: timeout",
+                "detail": "no answer within 2 s",
                 "since": "2023-11-14T22:13:10.000Z",
                 "since_seconds": 10.0,
                 "verified_at": "2023-11-14T22:13:15.000Z",
                 "address": "http://127.0.0.1:9000",
                 "pending_address": "http://127.0.0.1:9001",
+                "pending_reason": "",
                 "apps": ["shop"],
                 "refused_apps": [{"app_id": "bank", "reason": "not enrolled for this app"}],
                 "key": "ed25519:" + "A" * 43,

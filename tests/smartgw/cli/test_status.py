@@ -30,6 +30,8 @@ class Host:
     boot: int = 1
     address: str = "http://127.0.0.1:9000"
     pending_address: str | None = None
+    pending_reason: str = ""
+    detail: str = ""
     key: Key = field(default_factory=Key)
     apps: tuple[str, ...] = ("shop",)
     refused_apps: tuple[tuple[str, str], ...] = ()
@@ -49,7 +51,7 @@ class Gateway:
     def __init__(self) -> None:
         self.all_hosts = [
             Host("h1"),
-            Host("h2", state="unhealthy", reason="verification: \x1b[31mtimeout"),
+            Host("h2", state="unhealthy", reason="verification: \x1b[31mtimeout", detail="2 s"),
             *(Host(f"n{n:04d}") for n in range(1500)),
         ]
 
@@ -120,7 +122,7 @@ async def test_the_table_shows_what_an_operator_looks_for(
     assert lines[8].split() == ["HOST", "STATE", "FOR", "ADDRESS", "APPS", "REASON"]
     assert lines[9].startswith("h2")
     # 1.5: the reason of a state is shown; no host can steer the terminal with one.
-    assert lines[9].endswith("verification: ?[31mtimeout")
+    assert lines[9].endswith("verification: ?[31mtimeout (2 s)")
     assert "... and 1442 more (--json shows all)" in lines
     assert lines[-1].split(maxsplit=2) == [
         "shop",
