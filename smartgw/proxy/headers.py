@@ -8,7 +8,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from smartgw_hosts.http1 import CHUNKED, DROP, MARK, NOTED, PASS, FieldNames, RequestHead
 
@@ -38,14 +38,30 @@ _RESERVED = (b"x-smartgw-", b"x-failover-cluster")
 # What an app may not say in the gateway's name: limits (6.2) and CORS (3.9) are the gateway's.
 _OURS_IN_RESPONSES = (*_RESERVED, b"x-ratelimit-", b"ratelimit", b"access-control-")
 
+# RFC 9110 6.5.1: what steers a message, its caching, its reading or who may ask for it has to
+# stand before the body, where everyone on the way looks.
+_NEVER_TRAILERS = frozenset(
+    (
+        *(b"via", b"trailer", b"content-type", b"content-encoding", b"content-range"),
+        *(b"authorization", b"www-authenticate", b"cookie", b"range", b"max-forwards"),
+        *(b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since", b"if-range"),
+        *(b"cache-control", b"pragma", b"age", b"date", b"expires", b"vary", b"warning"),
+        *(b"location", b"retry-after", b"strict-transport-security", b"content-security-policy"),
+    )
+)
+
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}\Z")
 _UNQUOTED = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
+_TO_ESCAPE = re.compile(rb'["\\]')
+# An address with a port behind it, as some proxies write it into X-Forwarded-For.
+_WITH_PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::[0-9]{1,5})?|([0-9.]+):[0-9]{1,5}")
+_COOKIE_DOMAIN = re.compile(rb"[0-9a-z_.-]+\Z")
 
 
 def request_names(removed: Iterable[str]) -> FieldNames:
     """Return the names of request fields; `removed` are dropped besides those that always are."""
-    dropped = _HOP_BY_HOP | {name.lower().encode() for name in removed}
+    dropped = _HOP_BY_HOP | {name.lower().replace("_", "-").encode() for name in removed}
 
     def classify(name: bytes) -> int:
         if name in dropped or name.startswith(_RESERVED):
@@ -72,7 +88,12 @@ def response_names() -> FieldNames:
 
 def passing_trailers(trailers: Sequence[bytes], names: FieldNames) -> list[bytes]:
     """Return the trailer lines that may pass: never framing, routing, or fields of ours."""
-    return [line for line in trailers if names[line[: line.index(b":")]] == PASS]
+    passing = []
+    for line in trailers:
+        name = line[: line.index(b":")]
+        if names[name] == PASS and name.lower().replace(b"_", b"-") not in _NEVER_TRAILERS:
+            passing.append(line)
+    return passing
 
 
 def is_request_id(sent: bytes) -> bool:
@@ -100,25 +121,18 @@ class Forwarding:
         """Say whether a peer is a configured proxy, whose word on its client is taken."""
         if not self._trusted:
             return False
-        try:
-            ip = ip_address(address)
-        except ValueError:
-            return False
-        mapped = getattr(ip, "ipv4_mapped", None) or ip
-        return any(mapped in network for network in self._trusted)
+        ip = _address(address)
+        return ip is not None and any(ip in network for network in self._trusted)
 
     def client(self, peer: str, noted: dict[int, bytes]) -> str:
         """Return the client's address as a trusted peer tells it: the last one not trusted."""
-        hops = noted.get(FORWARDED_FOR, b"").decode("latin-1").split(",")
         client = peer
-        for hop in reversed(hops):
-            hop = hop.strip()
-            try:
-                ip_address(hop)
-            except ValueError:
+        for hop in reversed(noted.get(FORWARDED_FOR, b"").decode("latin-1").split(",")):
+            ip = _address(hop.strip(" \t"))
+            if ip is None:
                 break
-            client = hop
-            if not self.trusts(hop):
+            client = str(ip)
+            if not self.trusts(client):
                 break
         return client
 
@@ -131,7 +145,7 @@ class Forwarding:
     ) -> bytes:
         """Return the lines for a trusted peer: its word, with the peer itself appended."""
         told = noted.get(FORWARDED_FOR)
-        chain = peer.encode() if told is None else told + b", " + peer.encode()
+        chain = told + b", " + peer.encode() if told else peer.encode()
         told_scheme = noted.get(FORWARDED_PROTO, b"").lower()
         if told_scheme in (b"http", b"https"):
             scheme = told_scheme
@@ -143,11 +157,29 @@ class Forwarding:
         self, chain: bytes, peer: str, scheme: bytes, authority: bytes, elements: bytes
     ) -> bytes:
         node = b'"[%b]"' % peer.encode() if ":" in peer else peer.encode()
-        host = authority if _UNQUOTED.match(authority) else b'"%b"' % authority
+        host = authority
+        if not _UNQUOTED.match(host):
+            # What a trusted peer passes on may have come from anyone (RFC 9110 5.6.4).
+            host = b'"%b"' % _TO_ESCAPE.sub(rb"\\\g<0>", host)
         return (
             b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: %b\r\nX-Forwarded-Host: %b\r\n"
             b"Forwarded: %bfor=%b;host=%b;proto=%b%b"
         ) % (chain, scheme, authority, elements, node, host, scheme, self._via)
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    """Return an address as it counts: that of an IPv4-mapped one is the IPv4 it holds."""
+    found = _WITH_PORT.fullmatch(text)
+    if found is not None:
+        text = found[1] or found[2]
+    try:
+        ip = ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(ip, IPv6Address):
+        # A zone is known only to the machine it is on, and may be any text.
+        return None if ip.scope_id is not None else ip.ipv4_mapped or ip
+    return ip
 
 
 def upstream_head(
@@ -211,7 +243,8 @@ def websocket_accept(request: RequestHead) -> bytes | None:
 def without_wide_domain(line: bytes, base_domains: Sequence[bytes]) -> bytes:
     """Return a Set-Cookie line without a Domain that names a base domain or one above it.
 
-    Such a cookie would be sent to every tenant's app (contract 3.5).
+    Such a cookie would be sent to every tenant's app (contract 3.5). Without Domain it is sent to
+    the app's own hostname only (RFC 6265 4.1.2.3).
     """
     if b"domain" not in line.lower():
         return line
@@ -224,7 +257,11 @@ def _wide_domain(attribute: bytes, base_domains: Sequence[bytes]) -> bool:
     name, _, value = attribute.partition(b"=")
     if name.strip(b" \t").lower() != b"domain":
         return False
-    domain = value.strip(b" \t").strip(b'"').lower().strip(b".")
+    domain = value.strip(b' \t"').lower()
+    # Browsers decode `%2d`, full-width letters and IDN in it: what is not plain is not let through.
+    if not _COOKIE_DOMAIN.match(domain):
+        return True
+    domain = domain.strip(b".")
     return not domain or any(
         base == domain or base.endswith(b"." + domain) for base in base_domains
     )
