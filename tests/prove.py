@@ -105,6 +105,34 @@ CHECKS = (
         pytest("tests/smartgw/test_config.py", "tests/smartgw/cli/test_check.py"),
     ),
     Check(
+        "restore",
+        "Started without a bus a gateway serves by the last good hosts, each challenged first.",
+        pytest("tests/smartgw/state", "tests/hosts/test_pool_restore.py"),
+    ),
+    Check(
+        "kills",
+        "kill -9 while the gateway writes its snapshot, 50 times: 50 good starts.",
+        ("python", "-m", "tests.drills.kills"),
+    ),
+    Check(
+        "bus-outages",
+        "The bus killed and frozen for 60 s, restarted, and too fast: no host, no request lost.",
+        (
+            *("python", "-m", "tests.drills.outages"),
+            *("killed", "frozen", "restarted", "slow-consumer", "resynchronised"),
+        ),
+    ),
+    Check(
+        "stalls",
+        "Stopped for 12 s, and its clock stepped by an hour either way: no host, no request lost.",
+        ("python", "-m", "tests.drills.outages", "stopped", "stepped"),
+    ),
+    Check(
+        "recordings",
+        "A recorded stream replays to the live gateway's table, and what was altered is refused.",
+        pytest("tests/hosts/test_tape.py", "tests/smartgw/cli/test_replay.py"),
+    ),
+    Check(
         "layout",
         "Who may import whom and who may do I/O holds for every module.",
         pytest("tests/test_layering.py"),
