@@ -129,19 +129,26 @@ class Gateway:
             await self._start_parts(self._listeners)
             if taking is not None:
                 await self._wait_for(taking.hosts)
-            await self._carrier.order(Step.RESUME)
-            self._internal = await internal.serve_on(
-                internal.build(self), self._listeners.internal.socket
-            )
-            if taking is not None:
+                await self._carrier.order(Step.RESUME)
+                await self._answer(self._listeners)
                 await taking.take()
                 _log.info("took over from the generation before")
+            else:
+                await self._answer(self._listeners)
+                if self._activated:
+                    # Clients wait in a queue that was there before us: better than a refusal.
+                    await self._wait_for(())
+                await self._carrier.order(Step.RESUME)
         finally:
             if taking is not None:
                 taking.close()
         if path is not None:
             self._offer = handover.Offer(path, self._listeners, self._routed, self._taken_over)
             self._offer.open()
+
+    async def _answer(self, listeners: Listeners) -> None:
+        """Begin to answer at the internal listener."""
+        self._internal = await internal.serve_on(internal.build(self), listeners.internal.socket)
 
     async def _start_parts(self, listeners: Listeners) -> None:
         settings = self.settings
@@ -258,13 +265,15 @@ class Gateway:
         return [r.host_id for r in self._pool.records() if r.state is HostState.HEALTHY]
 
     async def _wait_for(self, hosts: Collection[str]) -> None:
-        """Wait until the table is as complete as that of the generation before, within a bound."""
+        """Wait until the table is complete, with these hosts of the generation before, but not
+        longer than a lease: those that are missing then will not come.
+        """
         discovery = self.settings.discovery
         loop = asyncio.get_running_loop()
         until = loop.time() + discovery.heartbeat * discovery.missed + _SETTLE_MARGIN
         while not self._complete or not set(hosts) <= set(self._routed()):
             if loop.time() > until:
-                _log.warning("took over without every host of the generation before")
+                _log.warning("accepting before every host of the generation before is here")
                 return
             await asyncio.sleep(0.05)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.gateway import Cluster, Config, Gateway, wait_until
+from tests.servers import die_with
 
 QUICK: Config = {"processes": {"unready_wait": 0, "drain": 2.0}}
 """A gateway that ends soon, for there is no load balancer in front of it."""
@@ -121,9 +122,17 @@ class Activated(Gateway):
         return ["bash", "-c", script, "bash", *super().command()]
 
     def spawn(self) -> None:
-        for sock in self.sockets:
-            sock.set_inheritable(True)
-        super().spawn()
+        parent = os.getpid()
+        with open(self.folder / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=[sock.fileno() for sock in self.sockets],
+                preexec_fn=lambda: die_with(parent),
+            )
 
     def stop(self) -> None:
         super().stop()

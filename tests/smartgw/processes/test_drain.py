@@ -18,8 +18,8 @@ def test_the_order_of_sigterm() -> None:
     assert drain.tick(128.0, 5) == [Step.SEND_AWAY]
     assert drain.tick(129.9, 1) == []
     assert drain.tick(130.0, 1) == [Step.CUT]
-    assert drain.phase is Phase.DRAINED
     assert drain.tick(200.0, 0) == []
+    assert drain.phase.value == "drained"
 
 
 def test_nobody_is_waited_for() -> None:
@@ -27,9 +27,9 @@ def test_nobody_is_waited_for() -> None:
     drain = Drain(0.0, 20.0)
     assert drain.begin(0.0) == [Step.RETIRE, Step.STOP]
     assert drain.tick(0.1, 0) == []
-    assert drain.phase is Phase.DRAINING, "a connection may be taken and not yet counted"
+    assert drain.phase.value == "draining", "a connection may be taken and not yet counted"
     assert drain.tick(0.2, 0) == []
-    assert drain.phase is Phase.DRAINED
+    assert drain.phase.value == "drained"
 
 
 @pytest.mark.parametrize("at", [0.0, 5.0, 10.0, 29.0, 31.0])

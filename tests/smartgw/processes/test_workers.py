@@ -1,0 +1,153 @@
+"""A gateway of several processes, from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.gateway import Cluster, Config, Gateway, wait_until
+from tests.generations import alive, children, clean, end, gone, metric, status, workers
+
+TWO: Config = {"processes": {"workers": 2, "unready_wait": 0, "drain": 2.0}}
+
+
+@pytest.fixture(scope="module")
+def several() -> Iterator[Cluster]:
+    """A cluster of its own, whose one gateway has two workers."""
+    cluster = Cluster(enrolled=20)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def pair(several: Cluster) -> Gateway:
+    return several.gateway(TWO)
+
+
+def serving(gateway: Gateway) -> list[int]:
+    """The process ids of the workers that serve."""
+    return [worker["pid"] for worker in workers(gateway) if worker["serving"]]
+
+
+def test_two_workers_serve(several: Cluster, pair: Gateway) -> None:
+    """11.1: several processes accept from the same sockets; status and metrics are whole."""
+    host = several.host()
+    pids = serving(pair)
+    assert len(set(pids)) == 2
+    before = metric(pair, 'smartgw_requests_total{class="2xx"}')
+    clients = [pair.downstream() for _ in range(40)]
+    request = f"GET / HTTP/1.1\r\nHost: {host.hostname}\r\n\r\n".encode()
+    for client in clients:
+        client.send(request)
+    assert all(client.answer().status == 200 for client in clients)
+    assert metric(pair, 'smartgw_requests_total{class="2xx"}') == before + 40
+    assert metric(pair, "smartgw_connections") == 40
+    assert sum(worker["connections"] for worker in workers(pair)) == 40
+    assert status(pair)["traffic"]["connections"] == 40
+    for client in clients:
+        client.close()
+    wait_until(lambda: metric(pair, "smartgw_connections") == 0)
+
+
+def test_a_killed_worker_is_replaced(several: Cluster, pair: Gateway) -> None:
+    """11.1: a worker that dies is replaced, its streams alone are lost, and totals never fall."""
+    host = several.host()
+    request = f"GET / HTTP/1.1\r\nHost: {host.hostname}\r\n\r\n".encode()
+    clients = [pair.downstream() for _ in range(40)]
+    for client in clients:
+        client.send(request)
+        assert client.answer().status == 200
+    held = {worker["pid"]: worker["connections"] for worker in workers(pair)}
+    before = metric(pair, 'smartgw_requests_total{class="2xx"}')
+    victim = min(held, key=lambda pid: held[pid])
+    os.kill(victim, signal.SIGKILL)
+    wait_until(lambda: len(serving(pair)) == 2 and victim not in serving(pair))
+    kept = [client for client in clients if not client.readable(0.0)]
+    assert len(kept) == 40 - held[victim]
+    for client in kept:
+        client.send(request)
+        assert client.answer().status == 200
+    assert metric(pair, 'smartgw_requests_total{class="2xx"}') == before + len(kept)
+    assert sum(worker["restarts"] for worker in workers(pair)) >= 1
+    assert pair.ask(host.hostname).status == 200
+    for client in clients:
+        client.close()
+
+
+def test_a_stuck_worker_is_replaced(several: Cluster, pair: Gateway) -> None:
+    """11.1: a worker that stands still blocks nobody, and is ended and replaced."""
+    victim = serving(pair)[0]
+    os.kill(victim, signal.SIGSTOP)
+    started = time.monotonic()
+    assert status(pair)["gateway"]["phase"] == "serving"
+    assert time.monotonic() - started < 2.0
+    wait_until(lambda: victim not in serving(pair) and len(serving(pair)) == 2, within=25.0)
+    assert not alive(victim)
+
+
+def test_a_change_reaches_every_worker(several: Cluster, pair: Gateway) -> None:
+    """1.4: a removed enrolment ends routing and connections within 2 s, in every worker."""
+    host = several.host()
+    clients = [pair.downstream() for _ in range(20)]
+    request = f"GET / HTTP/1.1\r\nHost: {host.hostname}\r\n\r\n".encode()
+    for client in clients:
+        client.send(request)
+        assert client.answer().status == 200
+    entry = next(text for text in several.entries if f'"{host.host_id}"' in text)
+    several.entries.remove(entry)
+    several.write_enrolment()
+    changed = time.monotonic()
+    wait_until(lambda: pair.state(host.host_id) == "unhealthy", within=2.0)
+    time.sleep(max(0.0, changed + 2.0 - time.monotonic()))
+    for client in clients:
+        client.send(request)
+        assert client.answer().status in (503, 404)
+        client.close()
+    several.entries.append(entry)
+    several.write_enrolment()
+    several.wait_healthy(host)
+    answers = [pair.ask(host.hostname).status for _ in range(20)]
+    assert answers == [200] * 20
+
+
+def test_a_host_that_refuses_is_challenged(several: Cluster, pair: Gateway) -> None:
+    """3.7: a worker tells which host refused it; that host is challenged at once."""
+    host = several.host()
+    assert pair.ask(host.hostname).status == 200
+    host.upstream.refuse()
+    wait_until(lambda: pair.ask(host.hostname).status in (502, 503), within=5.0)
+    wait_until(lambda: pair.state(host.host_id) == "unhealthy", within=5.0)
+    host.upstream.listen()
+
+
+def test_no_worker_is_left(several: Cluster) -> None:
+    """11.1: workers end with their control process, in order or by SIGKILL."""
+    first, second = Gateway(several, TWO), Gateway(several, TWO)
+    try:
+        for gateway in (first, second):
+            gateway.start()
+        pids = [serving(first), serving(second)]
+        assert set(pids[0]) <= children(first.pid)
+        assert end(first) == 0
+        gone(pids[0])
+        second.kill()
+        gone(pids[1])
+    finally:
+        clean(first, second)
+
+
+def test_own_hostnames_are_answered(several: Cluster) -> None:
+    """3.1: the gateway's own hostnames are served by the control process, whoever accepts."""
+    gateway = Gateway(several, {**TWO, "hostnames": ["api.smart-app.test"]})
+    try:
+        gateway.start()
+        answers = [gateway.ask("api.smart-app.test", "/healthz") for _ in range(8)]
+        assert [answer.status for answer in answers] == [200] * 8
+    finally:
+        clean(gateway)
