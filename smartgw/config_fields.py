@@ -186,7 +186,7 @@ class Discovery(Section):
     record_bytes: Annotated[Count, Field(ge=1 << 20)] = Field(
         default=64 << 20,
         description="Bytes that the record may take, 64 MiB by default: the file, and the one "
-        "before it with .1 at its end. A host with ten apps takes about 12 MB a day.",
+        "before it with .1 at its end. A host with ten apps takes about 10 MB a day.",
     )
 
 

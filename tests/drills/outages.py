@@ -8,6 +8,7 @@ are tests/smartgw/test_outages.py.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 import threading
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +234,8 @@ def stepped(trial: Trial) -> str:
     assert isinstance(trial.gateway, SteppedGateway)
     for seconds in (3600, -3600, 0):
         trial.gateway.step(seconds)
+        told = json.loads(trial.gateway.internal("/api/v3/status")[1])["time"]
+        assert abs(datetime.fromisoformat(told).timestamp() - time.time() - seconds) < 5, told
         time.sleep(trial.scale.term + trial.scale.heartbeat)
         fresh = trial.fresh_host()
         assert trial.gateway.ask(fresh.hostname).status == 200
