@@ -6,6 +6,7 @@ of a line cut off. Nothing on the event loop waits. The lines are smartgw_hosts.
 """
 
 import contextlib
+import fcntl
 import logging
 import os
 import threading
@@ -157,6 +158,11 @@ class Recording:
     def _open(self) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self.path, flags, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            # In a handover the old generation writes to its end.
+            raise OSError(error.errno, "another process writes it") from None
         self._size = os.fstat(self._descriptor).st_size
         # A line that a kill or a full disk cut off would stand in the middle.
         end = self._size

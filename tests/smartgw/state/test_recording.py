@@ -169,3 +169,23 @@ def test_more_hosts_than_fit(path: Path) -> None:
     wait_until(lambda: "raise discovery.record_bytes" in session.recording.fault)
     session.recording.stop()
     assert path.stat().st_size <= 300
+
+
+def test_one_process_writes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.9, 11.1: In a handover the old generation records to its end, then the new one."""
+    monkeypatch.setattr(recording, "RETRY", 0.1)
+    old = Session(path)
+    old.written()
+    new = Session(path)
+    wait_until(lambda: "another process writes it" in new.recording.fault)
+    old.beat()
+    old.recording.stop()
+    time.sleep(0.15)
+    new.beat()
+    wait_until(lambda: not new.recording.fault)
+    new.recording.stop()
+    with path.open("rb") as file:
+        assert [entry.input[-1] for entry in read(file) if entry.kind == "begin"] == [
+            *("start", "lost")
+        ]
+    assert pool_dump.dump(played(path)) == pool_dump.dump(new.pool)
