@@ -6,6 +6,8 @@ program (JSON) or a person (HTML) gets (contract 3.10). Does not decide which re
 
 import html
 import json
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -192,6 +194,7 @@ REFUSED_MESSAGE: dict[int, Reason] = {
 }
 """Status of `smartgw_hosts.http1.MessageRefused` -> reason."""
 
+_QUALITY = re.compile(rb"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)\Z")
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>{status} {phrase}</title><style>
@@ -210,12 +213,22 @@ def wants_html(accept: bytes | None) -> bool:
 
     Browsers list text/html by name; API clients send nothing, */* or JSON.
     """
-    if accept is None:
-        return False
-    accept = accept.lower()
-    page = accept.find(b"text/html")
-    data = accept.find(b"json")
-    return page >= 0 and (data < 0 or page < data)
+    most, html_is_it = 0.0, False
+    for choice in (accept or b"").lower().split(b","):
+        media_type, *parameters = (part.strip() for part in choice.split(b";"))
+        is_html = media_type in (b"text/html", b"application/xhtml+xml")
+        weight = _weight(parameters)
+        if (is_html or media_type.endswith(b"json")) and weight > most:
+            most, html_is_it = weight, is_html
+    return html_is_it
+
+
+def _weight(parameters: Iterable[bytes]) -> float:
+    """Return the q of a choice (RFC 9110 12.4.2); what cannot be read weighs nothing."""
+    for parameter in parameters:
+        if parameter.startswith(b"q="):
+            return float(parameter[2:]) if _QUALITY.match(parameter[2:]) else 0.0
+    return 1.0
 
 
 def body(reason: Reason, request_id: str, detail: str, as_html: bool) -> tuple[str, bytes]:

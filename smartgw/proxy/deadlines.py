@@ -68,5 +68,6 @@ class Deadlines:
     def _check(self, item: Expiring) -> None:
         now = self._loop.time()
         # The loop may wake a little early; a deadline that moved since is seen by a later sweep.
-        if item.deadline <= now + 0.001 and item in self._slots[id(item) // 64 % _SLOTS]:
+        due = self._timer is not None and item.deadline <= now + 0.001
+        if due and item in self._slots[id(item) // 64 % _SLOTS]:
             item.expire(now)
