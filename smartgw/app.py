@@ -8,69 +8,36 @@ with several it tells a crew what to carry (contract 11.1).
 import asyncio
 import logging
 import os
-import ssl
-import tempfile
 import time
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from aiohttp import web
-
-from smartgw.api import internal, public
+from smartgw.api.doors import Doors
 from smartgw.api.facts import Facts, families, sections
 from smartgw.config import Settings
 from smartgw.metrics import Family
 from smartgw.processes import handover, sockets
+from smartgw.processes.carrier import Carrier
 from smartgw.processes.crew import Crew
-from smartgw.processes.drain import Phase, Step
+from smartgw.processes.drain import Step
 from smartgw.processes.leaving import Leaving
 from smartgw.processes.reload import merge
 from smartgw.processes.sockets import Listener as Bound
 from smartgw.processes.sockets import Listeners
 from smartgw.processes.tally import exported
 from smartgw.processes.traffic import Traffic, own_endpoints
-from smartgw.routing.table import HostUpdate
+from smartgw.readiness import Readiness, judge
 from smartgw.state.state import State, lag_families, lagging
 from smartgw.trust import FollowedFile
+from smartgw.wiring import host_update, make_bus, pool_settings
 from smartgw_hosts.bus import Bus
 from smartgw_hosts.listener import Listener
-from smartgw_hosts.records import HostRecord, HostState, PoolSettings
-from smartgw_hosts.wire import Reason as Refusal
+from smartgw_hosts.records import HostRecord, HostState
 
 _SETTLE_MARGIN = 1.0
 _REFUSE_AFTER = 0.5
-# Reasons of an unhealthy host that nobody may speak to any more (contract 1.4).
-_UNTRUSTED = frozenset(
-    (
-        Refusal.NOT_ENROLLED,
-        Refusal.EXPIRED_ENROLMENT,
-        Refusal.WRONG_CLUSTER,
-        Refusal.KEY_CHANGED,
-    )
-)
-
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Readiness:
-    """Whether traffic may come (contract 11.3)."""
-
-    ready: bool
-    missing: tuple[str, ...]
-    degraded: tuple[str, ...]
-
-
-class Carrier(Protocol):
-    """Who carries the traffic: this process (Traffic) or several (Crew)."""
-
-    def apply(self, updates: Sequence[HostUpdate], removed: Sequence[str]) -> None: ...
-    def declare(self, apps: Collection[str], complete: bool) -> None: ...
-    def reload(self, settings: Settings, api: str | None) -> None: ...
-    def order(self, step: Step) -> Awaitable[None]: ...
 
 
 class Gateway:
@@ -94,7 +61,7 @@ class Gateway:
         self._apps: Collection[str] = ()
         self._complete = False
         self._complete_at: float | None = None
-        self._state = State(settings, _pool_settings(settings))
+        self._state = State(settings, pool_settings(settings))
         self._pool = self._state.pool
         self._trust: FollowedFile | None = None
         self._bus: Bus | None = None
@@ -104,9 +71,7 @@ class Gateway:
         self._crew: Crew | None = None
         self._offer: handover.Offer | None = None
         self._handed_over = False
-        self._internal: web.AppRunner | None = None
-        self._public: web.AppRunner | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._doors = Doors(self)
         self._timers: list[asyncio.TimerHandle] = []
         self._refusing: asyncio.TimerHandle | None = None
 
@@ -130,11 +95,11 @@ class Gateway:
             if taking is not None:
                 await self._wait_for(taking.hosts)
                 await self._carrier.order(Step.RESUME)
-                await self._answer(self._listeners)
+                await self._doors.open_internal(self._listeners.internal.socket)
                 await taking.take()
                 _log.info("took over from the generation before")
             else:
-                await self._answer(self._listeners)
+                await self._doors.open_internal(self._listeners.internal.socket)
                 if self._activated:
                     # Clients wait in a queue that was there before us: better than a refusal.
                     await self._wait_for(())
@@ -145,10 +110,6 @@ class Gateway:
         if path is not None:
             self._offer = handover.Offer(path, self._listeners, self._routed, self._taken_over)
             self._offer.open()
-
-    async def _answer(self, listeners: Listeners) -> None:
-        """Begin to answer at the internal listener."""
-        self._internal = await internal.serve_on(internal.build(self), listeners.internal.socket)
 
     async def _start_parts(self, listeners: Listeners) -> None:
         settings = self.settings
@@ -165,13 +126,7 @@ class Gateway:
             )
         if settings.trust.file is not None:
             self._trust = FollowedFile(settings.trust.file, self._declare)
-        self._bus = Bus(
-            settings.bus.servers,
-            name=f"smartgw {settings.cluster} {settings.gateway}",
-            nkey_seed=_secret(settings.bus.nkey_seed_file),
-            tls=_tls(settings.bus.tls_ca),
-            on_state=self._bus_state,
-        )
+        self._bus = make_bus(settings, self._bus_state)
         self._discovery = Listener(
             self._bus, self._pool, self._trust, self._traffic.pools, self._changed
         )
@@ -192,16 +147,13 @@ class Gateway:
             await self._crew.stop()
         if self._discovery is not None:
             await self._discovery.stop()
-        await self._state.stop()
+        if not self._handed_over:
+            await self._state.stop()
         if self._bus is not None:
             await self._bus.stop()
         if self._traffic is not None:
             await self._traffic.stop()
-        for runner in (self._internal, self._public):
-            if runner is not None:
-                await runner.cleanup()
-        if self._folder is not None:
-            self._folder.cleanup()
+        await self._doors.close()
         if self._listeners is not None:
             self._listeners.close()
 
@@ -281,9 +233,9 @@ class Gateway:
         """The next generation serves: whoever asks from now on is its."""
         self._handed_over = True
         await self.leaving.begin(wait=False, final=True)
-        if self._internal is not None:
-            for site in list(self._internal.sites):
-                await site.stop()
+        await self._doors.close_internal()
+        # The last good hosts are the next generation's to keep.
+        await self._state.stop()
 
     # ---- what the APIs read ----
 
@@ -314,27 +266,19 @@ class Gateway:
 
     def readiness(self) -> Readiness:
         """Say what is missing for traffic, and what works less well than it could."""
-        missing: list[str] = []
-        degraded: list[str] = []
-        if self.leaving.phase is not Phase.SERVING:
-            missing.append(f"drain: {self.leaving.phase.value}")
-        known = self._complete or self._state.serves()
-        if not known:
-            missing.append("table: a heartbeat interval has not been listened to yet")
-            missing += self._state.missing()
-        if self._bus is None or not self._bus.connected:
-            (degraded if known else missing).append("bus: not connected")
-        degraded += self._state.degraded()
-        degraded += lagging(self._discovery, time.monotonic())
-        if self._crew is not None:
-            workers = self._crew.workers()
-            serving = sum(worker.serving for worker in workers)
-            if serving < len(workers):
-                text = f"workers: {serving} of {len(workers)} serve"
-                (degraded if serving else missing).append(text)
-        if self.settings.trust.mode == "first-use":
-            degraded.append("trust: first use, for development only")
-        return Readiness(not missing, tuple(missing), tuple(degraded))
+        workers = None if self._crew is None else self._crew.workers()
+        return judge(
+            phase=self.leaving.phase,
+            known=self._complete or self._state.serves(),
+            connected=self._bus is not None and self._bus.connected,
+            first_use=self.settings.trust.mode == "first-use",
+            workers=None if workers is None else (sum(w.serving for w in workers), len(workers)),
+            without_table=self._state.missing(),
+            degraded=[
+                *self._state.degraded(),
+                *lagging(self._discovery, time.monotonic()),
+            ],
+        )
 
     def hosts(self) -> Sequence[HostRecord]:
         """All hosts that are known, with their states."""
@@ -377,19 +321,9 @@ class Gateway:
 
     def _changed(self, updates: Sequence[HostRecord], removed: Sequence[str]) -> None:
         self.drained_hosts.difference_update(removed)
-        self._carrier.apply([self._update(record) for record in updates], removed)
+        drained = self.drained_hosts
+        self._carrier.apply([host_update(record, drained) for record in updates], removed)
         self._state.changed(updates)
-
-    def _update(self, record: HostRecord) -> HostUpdate:
-        return HostUpdate(
-            host_id=record.host_id,
-            address=record.address,
-            key=record.key,
-            apps=record.apps,
-            weight=record.weight,
-            routed=record.state is HostState.HEALTHY and record.host_id not in self.drained_hosts,
-            cut=record.reason in _UNTRUSTED,
-        )
 
     def _suspect(self, host_id: str) -> None:
         if self._discovery is not None:
@@ -408,39 +342,4 @@ class Gateway:
         self._carrier.declare(self._apps, True)
 
     async def _own_api(self) -> str | None:
-        """Serve the public API on a socket that only we can reach; return its path."""
-        if not self.settings.hostnames:
-            return None
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="smartgw-")
-        path = str(Path(self._folder.name) / "api.sock")
-        if self._public is None:
-            runner = web.AppRunner(public.build(self), access_log=None, shutdown_timeout=1.0)
-            await runner.setup()
-            await web.UnixSite(runner, path).start()
-            self._public = runner
-        return path
-
-
-def _pool_settings(settings: Settings) -> PoolSettings:
-    discovery = settings.discovery
-    return PoolSettings(
-        heartbeat=discovery.heartbeat,
-        missed=discovery.missed,
-        provisional_ttl=discovery.provisional_ttl,
-        unhealthy_ttl=discovery.unhealthy_ttl,
-        reverify=discovery.reverify,
-        skew=discovery.skew,
-        max_provisional=discovery.max_provisional,
-        max_provisional_bytes=discovery.max_provisional_bytes,
-        max_hosts=discovery.max_hosts,
-        trust=settings.trust.mode,
-    )
-
-
-def _secret(path: Path | None) -> str | None:
-    return None if path is None else path.read_text().strip()
-
-
-def _tls(ca: Path | None) -> ssl.SSLContext | None:
-    return None if ca is None else ssl.create_default_context(cafile=str(ca))
+        return await self._doors.open_public() if self.settings.hostnames else None

@@ -133,6 +133,44 @@ CHECKS = (
         pytest("tests/hosts/test_tape.py", "tests/smartgw/cli/test_replay.py"),
     ),
     Check(
+        "workers",
+        "A worker that dies or hangs is replaced, its streams alone are lost, figures are whole.",
+        pytest("tests/smartgw/processes/test_workers.py"),
+    ),
+    Check(
+        "ending",
+        "SIGTERM, drain and undo in their order; WebSockets are sent away between two frames.",
+        pytest("tests/smartgw/processes/test_ending.py"),
+    ),
+    Check(
+        "generations",
+        "Handover, reload and socket activation as promised, also when a generation dies early.",
+        pytest(
+            *("tests/smartgw/processes/test_handover.py", "-k", "not lost"),
+            "tests/smartgw/processes/test_reloading.py",
+        ),
+    ),
+    Check(
+        "handover",
+        "0 of 100,000 new connections lost over 4 handovers.",
+        ("python", "-m", "tests.drills.handover"),
+    ),
+    Check(
+        "handover-2ms",
+        "0 of 100,000 new connections lost over 4 handovers, with handlers of 2 ms.",
+        ("python", "-m", "tests.drills.handover", "--handler-ms", "2"),
+    ),
+    Check(
+        "handover-workers",
+        "0 of 100,000 new connections lost over 4 handovers of two workers each.",
+        ("python", "-m", "tests.drills.handover", "--handler-ms", "2", "--workers", "2"),
+    ),
+    Check(
+        "restart",
+        "0 requests lost in two restarts, with clients that open and clients that keep theirs.",
+        pytest("tests/smartgw/processes/test_handover.py", "-k", "lost"),
+    ),
+    Check(
         "layout",
         "Who may import whom and who may do I/O holds for every module.",
         pytest("tests/test_layering.py"),

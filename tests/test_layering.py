@@ -48,6 +48,7 @@ DOES_IO = {
     "smartgw.proxy",
     "smartgw.state",
     "smartgw.trust",
+    "smartgw.wiring",
     "smartgw_hosts.agent",
     "smartgw_hosts.bus",
     "smartgw_hosts.bus_connection",
@@ -64,10 +65,11 @@ DOES_IO = {
 }
 # Within a package that does I/O, what is pure all the same.
 PURE = {
-    *("smartgw.proxy.headers", "smartgw.proxy.choice", "smartgw.proxy.websocket"),
+    *("smartgw.proxy.headers", "smartgw.proxy.choice", "smartgw.proxy.counters"),
+    "smartgw.proxy.websocket",
     "smartgw.state.snapshot",
     *("smartgw.processes.drain", "smartgw.processes.messages", "smartgw.processes.reload"),
-    "smartgw.processes.restarts",
+    *("smartgw.processes.restarts", "smartgw.processes.tally"),
 }
 IO_MODULES = {
     *("asyncio", "io", "logging", "multiprocessing", "os", "random", "secrets", "select"),
@@ -111,8 +113,11 @@ SOURCES = sorted(
 
 def does_io(module: str) -> bool:
     """Tell whether a module of ours may do I/O."""
-    listed = any(module == name or module.startswith(f"{name}.") for name in DOES_IO)
-    return listed and module not in PURE
+    return _within(module, DOES_IO) and not _within(module, PURE)
+
+
+def _within(module: str, names: set[str]) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in names)
 
 
 def imports(path: Path) -> set[str]:

@@ -1,0 +1,51 @@
+"""Whether traffic may come (contract 11.3).
+
+Owns what keeps a gateway from being ready and what merely makes it work less well. The facts are
+the parts' own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from smartgw.processes.drain import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Ready when nothing is missing; `missing` and `degraded` are lines for people."""
+
+    ready: bool
+    missing: tuple[str, ...]
+    degraded: tuple[str, ...]
+
+
+def judge(
+    *,
+    phase: Phase,
+    known: bool,
+    connected: bool,
+    first_use: bool,
+    workers: tuple[int, int] | None,
+    without_table: Sequence[str],
+    degraded: Sequence[str],
+) -> Readiness:
+    """Say what is missing for traffic, and what works less well than it could.
+
+    `known`: the table is whole, or hosts of before the restart serve; else `without_table` says
+    what more is missing. `workers`: how many serve, of how many; None for a single process.
+    """
+    missing: list[str] = []
+    less: list[str] = []
+    if phase is not Phase.SERVING:
+        missing.append(f"drain: {phase.value}")
+    if not known:
+        missing.append("table: a heartbeat interval has not been listened to yet")
+        missing += without_table
+    if not connected:
+        (less if known else missing).append("bus: not connected")
+    less += degraded
+    if workers is not None and workers[0] < workers[1]:
+        (less if workers[0] else missing).append(f"workers: {workers[0]} of {workers[1]} serve")
+    if first_use:
+        less.append("trust: first use, for development only")
+    return Readiness(not missing, tuple(missing), tuple(less))

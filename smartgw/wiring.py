@@ -1,0 +1,73 @@
+"""What the gateway's parts are made with, out of the settings and out of each other's values.
+
+Owns the translations between parts that must not know one another. Builds no part but the bus.
+"""
+
+import ssl
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from smartgw.config import Settings
+from smartgw.routing.table import HostUpdate
+from smartgw_hosts.bus import Bus
+from smartgw_hosts.records import HostRecord, HostState, PoolSettings
+from smartgw_hosts.wire import Reason as Refusal
+
+# Reasons of an unhealthy host that nobody may speak to any more (contract 1.4).
+_UNTRUSTED = frozenset(
+    (
+        Refusal.NOT_ENROLLED,
+        Refusal.EXPIRED_ENROLMENT,
+        Refusal.WRONG_CLUSTER,
+        Refusal.KEY_CHANGED,
+    )
+)
+
+
+def host_update(record: HostRecord, drained: Collection[str]) -> HostUpdate:
+    """Return what the data path needs of a record; `drained` hosts get no new requests."""
+    return HostUpdate(
+        host_id=record.host_id,
+        address=record.address,
+        key=record.key,
+        apps=record.apps,
+        weight=record.weight,
+        routed=record.state is HostState.HEALTHY and record.host_id not in drained,
+        cut=record.reason in _UNTRUSTED,
+    )
+
+
+def pool_settings(settings: Settings) -> PoolSettings:
+    """Return the pool's share of the settings."""
+    discovery = settings.discovery
+    return PoolSettings(
+        heartbeat=discovery.heartbeat,
+        missed=discovery.missed,
+        provisional_ttl=discovery.provisional_ttl,
+        unhealthy_ttl=discovery.unhealthy_ttl,
+        reverify=discovery.reverify,
+        skew=discovery.skew,
+        max_provisional=discovery.max_provisional,
+        max_provisional_bytes=discovery.max_provisional_bytes,
+        max_hosts=discovery.max_hosts,
+        trust=settings.trust.mode,
+    )
+
+
+def make_bus(settings: Settings, on_state: Callable[[bool], None]) -> Bus:
+    """Return the gateway's connection to the bus, not started."""
+    return Bus(
+        settings.bus.servers,
+        name=f"smartgw {settings.cluster} {settings.gateway}",
+        nkey_seed=_secret(settings.bus.nkey_seed_file),
+        tls=_tls(settings.bus.tls_ca),
+        on_state=on_state,
+    )
+
+
+def _secret(path: Path | None) -> str | None:
+    return None if path is None else path.read_text().strip()
+
+
+def _tls(ca: Path | None) -> ssl.SSLContext | None:
+    return None if ca is None else ssl.create_default_context(cafile=str(ca))
