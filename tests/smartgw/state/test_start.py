@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -183,9 +184,25 @@ def test_a_disk_that_fails(cluster: Cluster, tmp_path: Path) -> None:
     assert (tmp_path / "in/state/snapshot").exists()
 
 
-def test_killed_while_it_writes(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def kills(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Future[None]"]:
+    """Five kills, which happen beside the other tests: they take long and wait most of it."""
+    folder = tmp_path_factory.mktemp("kills") / "state"
+
+    def kill() -> None:
+        cluster = Cluster()
+        try:
+            kill_while_it_writes(cluster, folder, 5)
+        finally:
+            cluster.stop()
+
+    with ThreadPoolExecutor(1) as thread:
+        yield thread.submit(kill)
+
+
+def test_killed_while_it_writes(kills: "Future[None]") -> None:
     """11.2: kill -9 while it writes its snapshot: always a good start, from the hosts it had."""
-    kill_while_it_writes(cluster, tmp_path / "state", 5)
+    kills.result()
 
 
 def kill_while_it_writes(cluster: Cluster, folder: Path, times: int) -> None:
