@@ -147,6 +147,7 @@ class _Writer(threading.Thread):
         self._fd = -1
         self._torn = False
         self._reopen = False
+        self._is_pipe = False
         # Each is written by one thread only, so no lock is needed to read them.
         self.queued_bytes = 0
         self.done_bytes = 0
@@ -157,10 +158,12 @@ class _Writer(threading.Thread):
         """Raises OSError when the file cannot be opened."""
         if self._path is None:
             self._fd = sys.__stdout__.fileno() if sys.__stdout__ is not None else 1
+            self._is_pipe = stat.S_ISFIFO(os.fstat(self._fd).st_mode)
             return
         # Without O_NONBLOCK the open of a FIFO that nobody reads would hang.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         self._fd = os.open(self._path, flags, 0o640)
+        self._is_pipe = stat.S_ISFIFO(os.fstat(self._fd).st_mode)
 
     def put(self, data: bytes, lines: int) -> None:
         self.queued_bytes += len(data)
@@ -190,20 +193,28 @@ class _Writer(threading.Thread):
             return 0
         # A batch that was cut in the middle of a line must not spoil the next one's first.
         lead = 1 if self._torn else 0
-        view = memoryview(b"\n" + data if lead else data)
+        data = b"\n" + data if lead else data
+        view = memoryview(data)
         done = 0
         try:
             while done < len(view):
                 try:
-                    done += os.write(self._fd, view[done:])
+                    done += os.write(self._fd, view[done : self._piece_end(data, done)])
                 except BlockingIOError:
                     select.select([], [self._fd], [])
         except (OSError, ValueError):
             pass
         written = max(0, done - lead)
         if done:
-            self._torn = written > 0 and data[written - 1] != 0x0A
+            self._torn = written > 0 and data[done - 1] != 0x0A
         return written
+
+    def _piece_end(self, data: bytes, start: int) -> int:
+        """Workers may share a pipe: there only what is no longer than PIPE_BUF stays in one piece
+        (pipe(7)), so lines leave in such pieces.
+        """
+        end = data.rfind(b"\n", start, start + select.PIPE_BUF) + 1 if self._is_pipe else 0
+        return end or len(data)
 
     def _follow_file(self) -> None:
         if self._path is None:

@@ -109,7 +109,7 @@ class Gateway:
                 taking.close()
         if path is not None:
             self._offer = handover.Offer(path, self._listeners, self._routed, self._taken_over)
-            self._offer.open()
+            self._offer.open(needed=taking is None)
 
     async def _start_parts(self, listeners: Listeners) -> None:
         settings = self.settings
@@ -224,6 +224,8 @@ class Gateway:
         loop = asyncio.get_running_loop()
         until = loop.time() + discovery.heartbeat * discovery.missed + _SETTLE_MARGIN
         while not self._complete or not set(hosts) <= set(self._routed()):
+            if not hosts and self._state.serves():
+                return
             if loop.time() > until:
                 _log.warning("accepting before every host of the generation before is here")
                 return

@@ -51,8 +51,12 @@ class Offer:
         self._inode = 0
         self._task: asyncio.Task[None] | None = None
 
-    def open(self) -> None:
-        """Stand at the path, in place of whoever stood there. OSError: it cannot be bound."""
+    def open(self, *, needed: bool) -> None:
+        """Stand at the path, in place of whoever stood there.
+
+        Raises OSError when it cannot be bound and is `needed`. After a takeover it is not: the
+        one before has ended, and better no next handover than no gateway.
+        """
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         fresh = f"{self._path}.{os.getpid()}"
         try:
@@ -69,7 +73,10 @@ class Offer:
         except OSError as error:
             sock.close()
             what = f"processes.handover: {error.strerror}"
-            raise OSError(error.errno, what, self._path) from None
+            if needed:
+                raise OSError(error.errno, what, self._path) from None
+            _log.error("%s: %s; cannot hand over later", self._path, what)
+            return
         self._socket = sock
         self._task = asyncio.create_task(self._accept(sock), name="handover")
 

@@ -13,6 +13,8 @@ FIXED = (
     ("bus",),
     ("trust", "mode"),
     ("discovery",),
+    ("state",),
+    ("identity",),
     ("log", "access"),
     ("processes", "workers"),
     ("processes", "handover"),

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from smartgw import memory
 from smartgw.config import Settings
 from smartgw.processes.channel import Channel
 from smartgw.processes.drain import Step
@@ -50,10 +51,16 @@ class Setup:
         self._own = sorted(own)
 
     def message(self) -> Message:
-        """The settings, as a message."""
+        """The settings, as a message; of the memory each process may have an even part."""
+        values = self.settings.model_dump(mode="json")
+        mib = self.settings.limits.memory_mib
+        limit = memory.limit() if mib is None else mib << 20
+        if limit is not None:
+            part = limit // (self.settings.processes.workers + 1)
+            values["limits"]["memory_mib"] = max(1, part >> 20)
         return {
             "type": "settings",
-            "settings": self.settings.model_dump(mode="json"),
+            "settings": values,
             "own": self._own,
             "api": self.api,
         }

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smartgw.accesslog import MAX_REMEMBERED, AccessLog, Entry, Formatter
+from smartgw.accesslog import MAX_REMEMBERED, AccessLog, Entry, Formatter, _Writer
 
 
 def entry(
@@ -237,3 +238,39 @@ async def test_the_queue_is_bounded() -> None:
         log.append(entry())
     await log.stop()
     assert (log.written, log.dropped) == (100, 900)
+
+
+def test_workers_share_a_pipe(tmp_path: Path) -> None:
+    """11.1, 11.3: several processes log into one pipe, and no line is cut by another's."""
+    fifo = tmp_path / "log"
+    os.mkfifo(fifo)
+    got = bytearray()
+
+    def read() -> None:
+        with open(fifo, "rb") as file:
+            while data := file.read1(1 << 16):
+                got.extend(data)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    writers: list[_Writer] = []
+    while len(writers) < 3:
+        writer = _Writer(str(fifo))
+        try:
+            writer.open()
+        except OSError:
+            time.sleep(0.01)  # the reader has not come yet
+            continue
+        writers.append(writer)
+    lines = [bytes([65 + number]) * 299 + b"\n" for number in range(3)]
+    for writer, line in zip(writers, lines, strict=True):
+        writer.start()
+        for _ in range(20):
+            writer.put(line * 256, 256)
+    for writer in writers:
+        writer.finish()
+        writer.join()
+    reader.join()
+    found = bytes(got).splitlines(keepends=True)
+    assert len(found) == 3 * 20 * 256
+    assert set(found) == set(lines)
