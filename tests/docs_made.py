@@ -1,12 +1,14 @@
 """The parts of docs/ that code makes: `python -m tests.docs_made` writes them into the pages.
 
-Owns the worked examples of the wire (docs/hosts.md) and the table of metrics (docs/operations.md).
-A part stands between `<!-- made: NAME -->` and `<!-- end -->`; tests/test_docs.py says when one is
-out of date. All else in the pages is written by hand.
+Owns the worked examples of the wire, the table of metrics and the list of modules. A part stands
+between `<!-- made: NAME -->` and `<!-- end -->`; tests/test_docs.py says when one is out of date.
+All else in the pages is written by hand.
 """
 
+import ast
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,8 +20,11 @@ from smartgw_hosts.enrolment import parse
 from smartgw_hosts.identity import Identity, encode64
 from smartgw_hosts.wire import Description, Kind, Message, decode, encode
 from tests.gateway import Cluster
+from tests.test_layering import PACKAGES, does_io, module_name
 
-DOCS = Path(__file__).parents[1] / "docs"
+REPO = Path(__file__).parents[1]
+DOCS = REPO / "docs"
+BY_ITSELF = {"__init__.py", "__main__.py"}
 SEED = bytes(range(32))
 IDENTITY = Identity.from_seed(SEED)
 ADDRESS = "http://10.0.0.5:9000"
@@ -147,11 +152,44 @@ def metrics() -> str:
     return "\n".join(rows)
 
 
+# ---- modules ----
+
+
+def modules() -> str:
+    """One table a package: each module that is not only a package's `__init__`."""
+    parts: list[str] = []
+    for package, root in PACKAGES.items():
+        rows = []
+        for path in tracked(root, ".py"):
+            if path.name not in BY_ITSELF:
+                mark = "●" if does_io(module_name(package, path)) else "○"
+                rows.append(f"| `{path.relative_to(root)}` | {mark} | {_first_words(path)} |")
+        if rows:
+            parts += [f"### {root.relative_to(REPO)}", "", "| module | | what |", "|---|---|---|"]
+            parts += [*rows, ""]
+    return "\n".join(parts).rstrip()
+
+
+def tracked(root: Path, end: str) -> list[Path]:
+    """The files below `root` that are in the repository; without git all that are there."""
+    argv = ["git", "ls-files", str(root)]
+    done = subprocess.run(argv, cwd=REPO, capture_output=True, text=True)
+    found = [REPO / line for line in done.stdout.splitlines()] or list(root.rglob("*"))
+    return sorted(path for path in found if path.suffix == end and path.exists())
+
+
+def _first_words(path: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    words = " ".join(docstring.partition("\n\n")[0].split())
+    return re.sub(r" \((?:contract )?[\d., -]+(?:to [\d.]+)?(?:, [\d.]+)*\)", "", words).rstrip(".")
+
+
 # ---- pages ----
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "hosts.md": {"key": key, "announcement": announcement, "challenge": challenge},
     "operations.md": {"metrics": metrics},
+    "architecture.md": {"modules": modules},
 }
 
 
