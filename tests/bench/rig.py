@@ -7,6 +7,7 @@ nothing. All of it listens on loopback only, and ends with this process however 
 import contextlib
 import json
 import os
+import random
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -84,9 +85,9 @@ class Rig:
         self._cores = cores
         self._ports = Ports()
         self._children: list[Child] = []
-        self._upstream = self._ports.choose()
-        self._signer = self._ports.choose()
-        self._nats = self._ports.choose()
+        self._upstream = self._port()
+        self._signer = self._port()
+        self._nats = self._port()
         self.running: list[Running] = []
         self.skipped: dict[str, str] = {}
 
@@ -142,12 +143,12 @@ class Rig:
         name = f"{proxy.name}-{crowd.name}" if crowd else proxy.name
         site = Site(
             folder=self._new_folder(name),
-            port=self._ports.choose(),
-            internal_port=self._ports.choose(),
+            port=self._port(),
+            internal_port=self._port(),
             upstream_port=self._upstream,
             echo_port=self._signer,
             nats_port=self._nats,
-            cluster=crowd.name if crowd else "bench",
+            cluster=name if crowd else "bench",
             # A crowd's hosts are not enrolled one by one; a request does not see the difference.
             enrolment=None if crowd else enrolment,
             hostnames=crowd.hostnames if crowd else [HOSTNAME],
@@ -218,6 +219,10 @@ class Rig:
             )
         self._children.append(child)
         return child
+
+    def _port(self) -> int:
+        """A free port below those that the kernel gives to outgoing connections."""
+        return self._ports.choose(random.randrange(20_000, 32_000))
 
     def _new_folder(self, name: str) -> Path:
         folder = self._folder / name
