@@ -28,8 +28,10 @@ Handler = Callable[[str, bytes], None]
 
 QUEUED_BYTES = 32 << 20
 """Received and not yet handled, of all subscriptions together."""
-BATCH_SECONDS = 0.005
+BATCH_SECONDS = 0.001
 """A batch of handlers holds the loop no longer than this before other work has its turn."""
+PAUSE_SECONDS = 0.001
+"""Between two batches. A request passes the loop several times, so a turn is not enough for it."""
 DISCOVERED = 16
 """Servers learnt from others that are remembered."""
 
@@ -292,4 +294,4 @@ class Bus:
                 self._say(logging.ERROR, "handler", "bus: a handler failed", error=error)
         self._scheduled = bool(self._queue)
         if self._scheduled:
-            asyncio.get_running_loop().call_soon(self._handle_batch)
+            asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._handle_batch)

@@ -18,6 +18,7 @@ from smartgw_hosts.challenge import Proof, Verdict
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.identity import PublicKey
 from smartgw_hosts.lag import Lag
+from smartgw_hosts.pace import Pace
 from smartgw_hosts.pool import Pool
 from smartgw_hosts.quiet_log import QuietLog
 from smartgw_hosts.records import (
@@ -33,6 +34,10 @@ from smartgw_hosts.records import (
 
 PROOFS: Final = 64
 """Verifications under way at once: 10,000 new hosts must not take the loop from traffic (1.8)."""
+PROOF_RATE: Final = 800.0
+"""Verifications begun in a second, for the same reason: 64 answers at once would hold the loop."""
+PROOF_BURST: Final = 8.0
+"""Those that may begin at the same moment."""
 PROOF_TIMEOUT: Final = 10.0
 """Far above the prober's own deadlines: a proof that never ends must not keep its place."""
 TICK: Final = 0.25
@@ -101,6 +106,8 @@ class Listener:
         self._drops = 0
         self._drops_told = float("-inf")
         self._waiting: deque[Verify] = deque()
+        self._pace = Pace(PROOF_RATE, PROOF_BURST)
+        self._filling: asyncio.TimerHandle | None = None
         self._proofs: set[asyncio.Task[None]] = set()
         self._asks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
@@ -133,8 +140,9 @@ class Listener:
         tasks = [*self._loops, *self._proofs, *self._asks]
         self._loops.clear()
         self._waiting.clear()
-        if self._flushing is not None:
-            self._flushing.cancel()
+        for timer in (self._flushing, self._filling):
+            if timer is not None:
+                timer.cancel()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -270,12 +278,21 @@ class Listener:
 
     def _fill(self) -> None:
         while self._waiting and len(self._proofs) < PROOFS:
-            asked = self._waiting.popleft()
-            if not self._pool.wants(asked.ticket):  # left, moved or lost its trust while it waited
+            if not self._pool.wants(self._waiting[0].ticket):
+                self._waiting.popleft()  # left, moved or lost its trust while it waited
                 continue
+            if (wait := self._pace.take(self._clock())) > 0:
+                if self._filling is None:
+                    self._filling = asyncio.get_running_loop().call_later(wait, self._fill_on)
+                return
+            asked = self._waiting.popleft()
             task = asyncio.create_task(self._prove(asked))
             self._proofs.add(task)
             task.add_done_callback(self._proof_ended)
+
+    def _fill_on(self) -> None:
+        self._filling = None
+        self._fill()
 
     def _proof_ended(self, task: asyncio.Task[None]) -> None:
         self._proofs.discard(task)

@@ -36,10 +36,20 @@ def alone(cluster: Cluster, changes: Config | None = None) -> Iterator[Gateway]:
     os.sched_setaffinity(0, {ours})
     with on_core(theirs):
         gateway = cluster.gateway(changes)
-    with contextlib.suppress(OSError):  # so that who else uses the machine is not what is measured
-        for pid in tree(gateway.pid):
-            os.setpriority(os.PRIO_PROCESS, pid, -10)
+    first(gateway.pid)
     yield gateway
+
+
+def first(pid: int) -> None:
+    """Put a session before all others, so that who else uses the machine is not measured.
+
+    Where each session has a share of its own (autogroup), a process's own priority is within it.
+    """
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text("-20")
+    with contextlib.suppress(OSError):
+        for one in tree(pid):
+            os.setpriority(os.PRIO_PROCESS, one, -15)
 
 
 def many_files() -> None:

@@ -51,6 +51,7 @@ class Phase:
 
     def __str__(self) -> str:
         text = f"{self.answered} of {self.sent} answered, p50 {self.p50:.2f} p99 {self.p99:.2f} ms"
+        text += f" (most {self.most:.0f}, client late by {self.late:.2f})"
         return text + (f", failed {self.failed}" if self.failed else "")
 
     @property
