@@ -56,17 +56,28 @@ class IssueClock:
         self._offset: float | None = None
         self._before: float | None = None
 
-    def now_ms(self, now: float, wall: float) -> int:
-        """Milliseconds since the epoch; `now` is monotonic, `wall` what the clock says."""
+    def offset(self, now: float, wall: float) -> float:
+        """What is added to a monotonic time; `now` is one, `wall` what the clock says, seconds."""
         if self._offset is None:
             self._offset = wall - now
-        return int((now + self._offset) * 1000)
+        return self._offset
 
-    def doubted(self, now: float, wall: float) -> bool:
-        """A host says that the time is wrong: tell whether there is another one to try."""
+    def now_ms(self, now: float, wall: float) -> int:
+        """Milliseconds since the epoch, as a challenge of this moment bears them."""
+        return int((now + self.offset(now, wall)) * 1000)
+
+    def doubted(self, issued: float, now: float, wall: float) -> bool:
+        """A host says that the time is wrong: tell whether there is another one to try.
+
+        `issued` is the offset that its challenge was made with.
+        """
+        if issued != self._offset:
+            # Another host was there before: taking back what it had changed would let every
+            # second of the proofs that are under way fail.
+            return True
         others = (wall - now, self._before)
         for other in others:
-            if other is not None and (self._offset is None or abs(other - self._offset) > APART):
+            if other is not None and abs(other - self._offset) > APART:
                 self._before, self._offset = self._offset, other
                 return True
         return False

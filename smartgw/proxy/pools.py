@@ -358,11 +358,13 @@ class Pools:
     async def _connect(
         self, host_id: str, address: str, key: PublicKey, prove: bool
     ) -> UpstreamConnection:
+        clock = self._issue_clock
+        issued = clock.offset(time.monotonic(), time.time())
         try:
             return await self._connect_once(host_id, address, key, prove)
         except ConnectFailed as failed:
             stale = refused_as_stale(failed.verdict)
-            if not stale or not self._issue_clock.doubted(time.monotonic(), time.time()):
+            if not stale or not clock.doubted(issued, time.monotonic(), time.time()):
                 raise
         return await self._connect_once(host_id, address, key, prove)
 

@@ -15,20 +15,31 @@ def test_a_step_changes_nothing() -> None:
 def test_a_clock_that_was_set_right() -> None:
     """1.7: When a host doubts our time and the wall clock says another, that one is tried."""
     clock = IssueClock()
-    clock.now_ms(100.0, 5000.0)
-    assert not clock.doubted(110.0, 5010.2), "nothing else to try"
-    assert clock.doubted(120.0, 8620.0)
+    issued = clock.offset(100.0, 5000.0)
+    assert not clock.doubted(issued, 110.0, 5010.2), "nothing else to try"
+    assert clock.doubted(issued, 120.0, 8620.0)
     assert clock.now_ms(120.0, 8620.0) == 8_620_000
+
+
+def test_many_proofs_under_way_when_the_clock_was_set_right() -> None:
+    """1.7: All that were issued by the wrong time are tried again by the right one."""
+    clock = IssueClock()
+    issued = clock.offset(100.0, 5000.0)
+    for _ in range(64):
+        assert clock.doubted(issued, 120.0, 8620.0)
+        assert clock.now_ms(120.0, 8620.0) == 8_620_000
 
 
 def test_a_host_that_lies() -> None:
     """1.7: A host that doubts a right time makes no other refuse us for longer than one try."""
     clock = IssueClock()
-    clock.now_ms(100.0, 5000.0)
-    assert clock.doubted(110.0, 8610.0), "the lie, while the wall clock is wrong"
+    right = clock.offset(100.0, 5000.0)
+    assert clock.doubted(right, 110.0, 8610.0), "the lie, while the wall clock is wrong"
     assert clock.now_ms(110.0, 8610.0) == 8_610_000
-    assert clock.doubted(111.0, 8611.0), "an honest host refuses that"
-    assert clock.now_ms(111.0, 8611.0) == 5_011_000
+    wrong = clock.offset(110.0, 8610.0)
+    for _ in range(2):
+        assert clock.doubted(wrong, 111.0, 8611.0), "an honest host refuses that"
+        assert clock.now_ms(111.0, 8611.0) == 5_011_000
 
 
 def test_which_refusal_is_about_time() -> None:
