@@ -31,6 +31,7 @@ class Reason(StrEnum):
     VERSION_NOT_SUPPORTED = "version_not_supported"
     METHOD_NOT_ALLOWED = "method_not_allowed"
     REQUEST_TIMEOUT = "request_timeout"
+    CLIENT_STALLED = "client_stalled"
     UNKNOWN_HOST = "unknown_host"
     RESERVED_PATH = "reserved_path"
     NOT_READY = "not_ready"
@@ -118,6 +119,15 @@ ANSWERS: dict[Reason, Answer] = {
         _D,
         "http_request_error",
         "The request did not arrive in time.",
+        True,
+    ),
+    # Stands in the log only: whoever does not read his answer gets no other.
+    Reason.CLIENT_STALLED: Answer(
+        408,
+        "Request Timeout",
+        _D,
+        "http_request_error",
+        "The client did not take its answer in time.",
         True,
     ),
     Reason.UNKNOWN_HOST: Answer(
@@ -267,3 +277,12 @@ def proxy_status(reason: Reason, detail: str) -> bytes:
         text = "".join(c if " " <= c <= "~" else "?" for c in detail)
         value += b'; details="' + text.replace("\\", "\\\\").replace('"', '\\"').encode() + b'"'
     return value
+
+
+SHED = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+    b"Cache-Control: no-store\r\nProxy-Status: smartgw; error=connection_limit_reached\r\n"
+    b"Retry-After: 1\r\nConnection: close\r\nContent-Length: 51\r\n\r\n"
+    b'{"error": {"status": 503, "reason": "overloaded"}}\n'
+)
+"""For a connection that is one too many, before it has said anything."""

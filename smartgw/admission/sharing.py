@@ -5,6 +5,8 @@ is still free. Alone, somebody gets half; two get a third each; some is free for
 Limits by rate are admission's other files.
 """
 
+from ipaddress import ip_network
+
 _RESERVE_FILES = 64
 """Descriptors for logs, the bus, the API, the disk and what libraries open."""
 
@@ -12,6 +14,20 @@ _RESERVE_FILES = 64
 def may_have_more(limit: int, held_by_all: int, held_by_one: int) -> bool:
     """Say whether one holder may take one more of `limit` things."""
     return held_by_one < limit - held_by_all
+
+
+def holder_of(address: str) -> str:
+    """Return whom connections from an IP address are counted for.
+
+    That is the address, of IPv6 its /64: one customer gets no less (RFC 6177), and may use them
+    all.
+    """
+    if ":" not in address:
+        return address
+    try:
+        return str(ip_network((address.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return address
 
 
 def connection_limits(files: int, wished: int) -> tuple[int, int]:

@@ -14,9 +14,10 @@ from smartgw.config import Settings
 from smartgw.processes.drain import Step
 from smartgw.proxy.counters import Counters
 from smartgw.proxy.deadlines import Deadlines
+from smartgw.proxy.dialler import UNIX
 from smartgw.proxy.listener import Listening
 from smartgw.proxy.path import Path
-from smartgw.proxy.pools import UNIX, Pools
+from smartgw.proxy.pools import Pools
 from smartgw.routing.table import HostEntry, HostUpdate, Route, RoutingTable, Snapshot
 from smartgw_hosts.http1 import Bounds
 
@@ -46,7 +47,7 @@ class Traffic:
         self._bounds = Bounds()
         self._watch = Deadlines(loop, _shortest(settings))
         self.pools = Pools(settings, loop, self._watch, self._bounds, on_suspect)
-        self.pools.own = own
+        self.pools.dialler.own = own
         self._path = Path(settings, self.pools, self.counters, self.log, _own_route(api))
         self.pools.path = self._path
         self._listening = Listening(settings, self._path, loop, self._watch, self._bounds)
@@ -78,9 +79,10 @@ class Traffic:
         """Take in changed and removed hosts."""
         self._publish(self._table.apply(updates, removed))
         for host_id in removed:
-            self.pools.retire(host_id, None, cut=False)
+            # Nobody will hear of it any more, not even that it lost its enrolment (1.4).
+            self.pools.follow(host_id, None, cut=True)
         for host in updates:
-            self.pools.retire(host.host_id, self._table.entry(host.host_id), host.cut)
+            self.pools.follow(host.host_id, self._table.entry(host.host_id), host.cut)
 
     def declare(self, apps: Collection[str], complete: bool) -> None:
         """Set the apps that exist whether or not a host announces them."""

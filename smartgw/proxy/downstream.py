@@ -6,14 +6,13 @@ path.py's.
 """
 
 import asyncio
-import os
 import select
-import socket
-import struct
 from typing import TYPE_CHECKING, cast
 
-from smartgw.errors import ANSWERS, REFUSED_MESSAGE, Reason
-from smartgw.proxy.exchange import SAFE_METHODS, Exchange, Upstream
+from smartgw.errors import ANSWERS, REFUSED_MESSAGE, SHED, Reason
+from smartgw.proxy import turns
+from smartgw.proxy.closing import reset_on_close, unsent
+from smartgw.proxy.exchange import PENDING_LIMIT, SAFE_METHODS, Exchange, Upstream
 from smartgw.proxy.tunnel import Tunnel
 from smartgw_hosts.chunked import ChunkedBody, chunk, last_chunk
 from smartgw_hosts.http1 import (
@@ -49,12 +48,15 @@ class Http1Downstream(asyncio.Protocol):
         "_closing",
         "_exchange",
         "_forwarding",
+        "_late",
         "_linger_end",
         "_listening",
         "_paused",
         "_processing",
         "_sized",
+        "_stranger",
         "_trusted",
+        "_unsent",
         "deadline",
         "peer",
         "scheme",
@@ -63,8 +65,16 @@ class Http1Downstream(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, listening: "Listening", scheme: bytes, client: str | None = None) -> None:
-        """`client`: the address that a trusted load balancer told; None: that of the socket."""
+    def __init__(
+        self,
+        listening: "Listening",
+        scheme: bytes,
+        client: str | None = None,
+        stranger: bool = False,
+    ) -> None:
+        """`client`: the address that a trusted load balancer told; None: that of the socket.
+        `stranger`: whoever it is, its own word on its address is not taken.
+        """
         self._listening = listening
         self.scheme = scheme
         self.peer = client or ""
@@ -76,13 +86,21 @@ class Http1Downstream(asyncio.Protocol):
         self._chunked_out = False
         self._choked = False
         self._closing = False
+        self._late = b""
         self._linger_end = 0.0
         self._paused = False
         self._processing = False
         self._sized = True
         self._authority = b""
         self._forwarding = b""
+        self._stranger = stranger
         self._trusted = False
+        self._unsent = 0
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the peer is a configured proxy, which stands for many clients."""
+        return self._trusted
 
     @staticmethod
     def address_of(transport: asyncio.BaseTransport) -> str:
@@ -99,11 +117,11 @@ class Http1Downstream(asyncio.Protocol):
         if not self.peer:
             self.peer = self.address_of(transport)
         self.deadline = listening.loop.time() + listening.deadlines.head
-        self._trusted = listening.forwarding.trusts(self.peer)
+        self._trusted = not self._stranger and listening.forwarding.trusts(self.peer)
         if not listening.admit(self):
             # A few bytes into an empty socket buffer: they leave though the connection ends.
             self._closing = True
-            self.transport.write(_SHED)
+            self.transport.write(SHED)
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
@@ -125,13 +143,18 @@ class Http1Downstream(asyncio.Protocol):
                 self.deadline = self._listening.loop.time() + self._listening.deadlines.head
             self._heads(data)
         elif not exchange.request_done:
-            self._body_bytes(exchange, data, 0)
+            if self._late:
+                self._late += data
+            else:
+                self._body_bytes(exchange, data)
         else:
             self._buffer += data
             if len(self._buffer) > _MAX_PIPELINED:
                 self._pause()
 
     def eof_received(self) -> bool | None:
+        while self._late:
+            self._feed_late()
         exchange = self._exchange
         if exchange is not None and not exchange.over:
             if not exchange.request_done:
@@ -177,33 +200,41 @@ class Http1Downstream(asyncio.Protocol):
             return
         self._processing = True
         try:
-            while data:
-                rest = self._next_request(data)
-                if rest is None:
+            start, taken = 0, 0
+            while start < len(data):
+                start = self._next_request(data, start)
+                if start < 0 or self._closing:
                     return
-                data = rest
-                if self._closing:
-                    return
-                if self._exchange is not None or self._choked:
-                    self._buffer = data
-                    return
+                taken += 1
+                if taken == turns.MAX_REQUESTS and start < len(data):
+                    # Others have their turn before the rest of what somebody has pipelined.
+                    self._pause()
+                    self._listening.loop.call_soon(self._go_on)
+                elif self._exchange is None and not self._choked:
+                    continue
+                self._buffer = data[start:]
+                return
         finally:
             self._processing = False
 
-    def _next_request(self, data: bytes) -> bytes | None:
-        """Begin the exchange of the first request in data; return the rest, None: wait for more."""
+    def _next_request(self, data: bytes, start: int) -> int:
+        """Begin the exchange of the first request in data; return where the next begins, or -1:
+        there is nothing more to do now.
+        """
         listening = self._listening
-        start = 2 if data[:2] == b"\r\n" else 0  # RFC 9112 2.2: one empty line is forgiven
+        begin = start
+        if data[start : start + 2] == b"\r\n":
+            start += 2  # RFC 9112 2.2: one empty line is forgiven
         end = data.find(b"\r\n\r\n", start)
         try:
             if end < 0 or end - start > listening.bounds.head:
                 check_partial(data[start:], listening.bounds)
-                self._buffer = data
-                return None
+                self._buffer = data[begin:]
+                return -1
             request = parse_request(data[start:end], listening.path.request_names, listening.bounds)
         except MessageRefused as refused:
             self._refuse(REFUSED_MESSAGE[refused.status], refused.reason)
-            return None
+            return -1
         now = listening.loop.time()
         exchange = Exchange(self, request, now)
         self._exchange = exchange
@@ -213,23 +244,21 @@ class Http1Downstream(asyncio.Protocol):
         length = request.length
         if length == 0:
             exchange.request_done = True
-            rest = data[end:]
         else:
             if length == CHUNKED:
                 self._body = ChunkedBody(listening.bounds)
             self._body_left = length
-            rest = self._first_body(exchange, data, end)
+            end = self._first_body(exchange, data, end)
             if exchange.over:
-                return rest
+                return end
         listening.path.accept(exchange)
-        return rest
+        return end
 
-    def _first_body(self, exchange: Exchange, data: bytes, start: int) -> bytes:
-        """Put what has come of the body into the exchange; return what follows the body."""
-        payload, rest = b"", b""
+    def _first_body(self, exchange: Exchange, data: bytes, start: int) -> int:
+        """Put what has come of the body into the exchange; return the place behind the body."""
         if self._body is not None:
             try:
-                payload, end = self._body.feed(data, start)
+                payload, end, late = turns.feed(self._body, data, start)
             except MessageRefused as refused:
                 exchange.request.keep_alive = False
                 self._listening.path.counters.in_flight += 1
@@ -237,34 +266,54 @@ class Http1Downstream(asyncio.Protocol):
                 self._listening.path.refuse(
                     exchange, REFUSED_MESSAGE[refused.status], refused.reason
                 )
-                return b""
+                return len(data)
+            if late:
+                self._feed_later(late)
             if self._body.done:
-                rest = data[end:]
                 self._listening.path.body_end(exchange, self._body.trailers)
         else:
             payload = data[start : start + self._body_left]
-            rest = data[start + self._body_left :]
+            end = start + len(payload)
             self._body_left -= len(payload)
             exchange.request_done = not self._body_left
         if payload:
             exchange.received = len(payload)
             exchange.hold(payload)
+            if exchange.pending_size > PENDING_LIMIT:
+                self._pause()
         if not exchange.request_done:
             self._await_body(exchange)
         else:
             self._body = None
-        return rest
+        return end
 
-    def _body_bytes(self, exchange: Exchange, data: bytes, start: int) -> None:
+    def _feed_later(self, late: bytes) -> None:
+        """Keep chunks for the next turn of the loop."""
+        self._late = late
+        self._pause()
+        self._listening.loop.call_soon(self._feed_late)
+
+    def _feed_late(self) -> None:
+        """Go on with chunks that had to wait."""
+        late, self._late = self._late, b""
+        exchange = self._exchange
+        if not late or exchange is None or exchange.request_done or exchange.over:
+            return
+        self._resume()
+        self._body_bytes(exchange, late)
+
+    def _body_bytes(self, exchange: Exchange, data: bytes) -> None:
         path = self._listening.path
         body = self._body
         if body is not None:
             try:
-                payload, end = body.feed(data, start)
+                payload, end, late = turns.feed(body, data, 0)
             except MessageRefused as refused:
                 exchange.request.keep_alive = False
                 path.body_refused(exchange, REFUSED_MESSAGE[refused.status], refused.reason)
                 return
+            if late:
+                self._feed_later(late)
             done, trailers = body.done, body.trailers
         else:
             payload = data[: self._body_left] if len(data) > self._body_left else data
@@ -323,8 +372,12 @@ class Http1Downstream(asyncio.Protocol):
     def expire(self, now: float) -> None:
         """Something took too long; which deadline it was follows from what was awaited."""
         deadlines = self._listening.deadlines
-        self.deadline = now + deadlines.linger
         exchange = self._exchange
+        if self._moves(exchange):
+            # Slowly, but the other side takes what was written.
+            self.deadline = now + deadlines.response_body
+            return
+        self.deadline = now + deadlines.linger
         if exchange is not None and not exchange.over:
             exchange.request.keep_alive = False
             waits_for_client = not exchange.request_done and not self._paused
@@ -338,11 +391,23 @@ class Http1Downstream(asyncio.Protocol):
                     exchange, Reason.REQUEST_TIMEOUT, "the body made no progress"
                 )
             else:
-                self._listening.path.timed_out(exchange)
+                self._listening.path.timed_out(exchange, by_client=self._choked)
         elif self._closing or not self._buffer:
             self.transport.abort()
         else:
             self._refuse(Reason.REQUEST_TIMEOUT, "the head did not arrive in time")
+
+    def _moves(self, exchange: Exchange | None) -> bool:
+        """Whether bytes have left since the last deadline passed (contract 3.11): of the answer
+        to the client, or of an upload to the host.
+        """
+        before, left = self._unsent, 0
+        if exchange is None or exchange.status:
+            left = unsent(self.transport)
+        elif not exchange.request_done and exchange.request.method not in SAFE_METHODS:
+            left = 0 if exchange.upstream is None else exchange.upstream.unsent()
+        self._unsent = left
+        return left > 0 and (not before or left < before)
 
     # ---- what an exchange calls ----
 
@@ -357,6 +422,8 @@ class Http1Downstream(asyncio.Protocol):
         if authority != self._authority:
             self._authority = authority
             self._forwarding = forwarding.lines(self.peer, self.scheme, authority)
+        if not request.minor:
+            return self.peer, self._forwarding.replace(b"\r\nVia: 1.1 ", b"\r\nVia: 1.0 ")
         return self.peer, self._forwarding
 
     def interim(self, head: ResponseHead) -> None:
@@ -455,13 +522,12 @@ class Http1Downstream(asyncio.Protocol):
         early, self._buffer = self._buffer, b""
         self._exchange = None
         self._closing = True
+        # Before what came early is written, which may be more than the host takes.
+        self._resume()
         if leftover:
             tunnel.up.data_received(leftover)
         if early:
             tunnel.down.data_received(early)
-        if self._paused:
-            self._paused = False
-            self.transport.resume_reading()
 
     def pause_body(self) -> None:
         exchange = self._exchange
@@ -480,6 +546,7 @@ class Http1Downstream(asyncio.Protocol):
         """The answer has been handed to the transport: go on with the next request, or close."""
         self._exchange = None
         self._body = None
+        self._late = b""
         listening = self._listening
         if exchange.upgrade is not None and self._buffer:
             # What followed a refused upgrade was meant for a tunnel that there is not.
@@ -507,7 +574,7 @@ class Http1Downstream(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Take the next request, unless the client leaves its answers lying."""
-        if self._choked or self._closing:
+        if self._choked or self._closing or self._exchange is not None:
             return
         if self._paused:
             self._resume()
@@ -551,21 +618,6 @@ class Http1Downstream(asyncio.Protocol):
         self._listening.tunnels.discard(tunnel)
         self._listening.path.counters.tunnels -= 1
 
-
-def reset_on_close(transport: asyncio.Transport) -> None:
-    """Have the connection end with a reset instead of an orderly end."""
-    sock = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-    with sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-
-
-_SHED = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-    b"Cache-Control: no-store\r\nProxy-Status: smartgw; error=connection_limit_reached\r\n"
-    b"Retry-After: 1\r\nConnection: close\r\nContent-Length: 51\r\n\r\n"
-    b'{"error": {"status": 503, "reason": "overloaded"}}\n'
-)
-"""For a connection that is one too many, before it has said anything."""
 
 _UNREAD = frozenset(reason for reason, answer in ANSWERS.items() if answer.close)
 """Reasons after which bytes of the client may still be on their way."""

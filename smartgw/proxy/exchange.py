@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 from smartgw.errors import Reason
-from smartgw.routing.table import HostEntry, Route
+from smartgw.routing.table import Route
 from smartgw_hosts.http1 import RequestHead, ResponseHead
 
 if TYPE_CHECKING:
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 SAFE_METHODS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 """Requests that may be sent to another cluster, and again (contract 5); all others are writes."""
+
+
+PENDING_LIMIT = 65_536
+"""Bytes of a request body that are held while it waits for a connection (contract 5.6)."""
 
 
 class Sent(IntEnum):
@@ -85,6 +89,9 @@ class Upstream(Protocol):
     def resume_reading(self) -> None:
         """Take the answer again."""
 
+    def unsent(self) -> int:
+        """Return how many bytes the host has not taken yet."""
+
     def abandon(self) -> None:
         """Give up the exchange: the host must not take what it got for a whole request."""
 
@@ -100,7 +107,7 @@ class Exchange:
         started: monotonic seconds, when the head was complete.
         request_done: the whole request has come in.
         link: the host that was chosen, None before.
-        pending: body bytes that wait for an upstream connection; bounded by path.PENDING_LIMIT.
+        pending: body bytes that wait for an upstream connection; bounded by PENDING_LIMIT.
         tried: hosts that failed before anything was sent, None before the first did.
         failure: the first failure, which is what is answered when nobody is left.
         status: what was answered, 0 before.
@@ -113,7 +120,6 @@ class Exchange:
         "client",
         "downstream",
         "failure",
-        "failure_detail",
         "forwarding",
         "hostname",
         "link",
@@ -151,9 +157,8 @@ class Exchange:
         self.pending: list[bytes] | None = None
         self.pending_size = 0
         self.trailers: list[bytes] = _NO_TRAILERS
-        self.tried: set[HostEntry] | None = None
+        self.tried: set[HostLink] | None = None
         self.failure: Reason | None = None
-        self.failure_detail = ""
         self.reason: Reason | None = None
         self.sent = _NONE
         self.status = 0

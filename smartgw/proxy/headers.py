@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
+from smartgw.routing.hostname import hostname_of
 from smartgw_hosts.http1 import CHUNKED, DROP, MARK, NOTED, PASS, FieldNames, RequestHead
 
 REQUEST_ID, FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED, TE = range(NOTED, NOTED + 6)
@@ -110,6 +111,12 @@ def first_value(lines: Iterable[bytes], name: bytes) -> bytes | None:
     return None
 
 
+# RFC 7239 4. What is not exactly this could swallow or forge the element that we append.
+_PAIR = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+=(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+|\"(?:[^\"\\]|\\.)*\")"
+_ELEMENT = _PAIR + rb"(?:;" + _PAIR + rb")*"
+_ELEMENTS = re.compile(_ELEMENT + rb"(?:[ \t]*,[ \t]*" + _ELEMENT + rb")*\Z")
+
+
 class Forwarding:
     """Who the client is, and the lines that tell the host: X-Forwarded-*, Forwarded, Via."""
 
@@ -150,7 +157,11 @@ class Forwarding:
         if told_scheme in (b"http", b"https"):
             scheme = told_scheme
         elements = noted.get(FORWARDED, b"")
-        authority = noted.get(FORWARDED_HOST) or authority
+        if not _ELEMENTS.match(elements):
+            elements = b""
+        told_host = noted.get(FORWARDED_HOST, b"")
+        if hostname_of(told_host) is not None:
+            authority = told_host
         return self._lines(chain, peer, scheme, authority, elements + b", " if elements else b"")
 
     def _lines(

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from smartgw import memory
-from smartgw.admission.sharing import Pressure, connection_limits, may_have_more
+from smartgw.admission.sharing import Pressure, connection_limits, holder_of, may_have_more
 from smartgw.proxy.deadlines import Deadlines
 from smartgw.proxy.downstream import Http1Downstream
 from smartgw.proxy.headers import Forwarding
@@ -50,7 +50,9 @@ class Listening:
         self.tunnels: set[Tunnel] = set()
         self._protocol = ProxyPreface if settings.listen.proxy_protocol else Http1Downstream
         self._memory_timer: asyncio.TimerHandle | None = None
-        self._by_address: dict[str, int] = {}
+        self.prefaces: set[ProxyPreface] = set()
+        """Connections whose PROXY header has not come yet."""
+        self._by_holder: dict[str, int] = {}
         self._open: set[Http1Downstream] = set()
         self._servers: list[asyncio.Server] = []
         self.configure(settings)
@@ -82,20 +84,22 @@ class Listening:
             server.close()
         self._servers.clear()
 
+    def has_place(self) -> bool:
+        """Say whether one more connection may be open at all."""
+        held = len(self._open) + len(self.prefaces)
+        return held < self._in_all and not self._pressure.high
+
     def admit(self, downstream: Http1Downstream) -> bool:
         """Count a new connection in, or say that it is one too many."""
         counters = self.path.counters
         counters.connections_total += 1
-        held = self._by_address.get(downstream.peer, 0)
-        trusted = self.forwarding.trusts(downstream.peer)
-        full = len(self._open) >= self._in_all or self._pressure.high
-        if full or not (
-            trusted
-            or (held < self._per_address and may_have_more(self._in_all, len(self._open), held))
-        ):
+        holder = holder_of(downstream.peer)
+        held = self._by_holder.get(holder, 0)
+        fair = held < self._per_address and may_have_more(self._in_all, len(self._open), held)
+        if not self.has_place() or not (fair or downstream.trusted):
             counters.connections_refused += 1
             return False
-        self._by_address[downstream.peer] = held + 1
+        self._by_holder[holder] = held + 1
         self._open.add(downstream)
         self.watch.add(downstream)
         counters.connections += 1
@@ -108,11 +112,12 @@ class Listening:
             return
         self._open.discard(downstream)
         self.path.counters.connections -= 1
-        held = self._by_address[downstream.peer] - 1
+        holder = holder_of(downstream.peer)
+        held = self._by_holder[holder] - 1
         if held:
-            self._by_address[downstream.peer] = held
+            self._by_holder[holder] = held
         else:
-            del self._by_address[downstream.peer]
+            del self._by_holder[holder]
 
     @property
     def accepting(self) -> bool:
@@ -128,6 +133,8 @@ class Listening:
 
     def cut(self) -> None:
         """End every connection that is still open."""
+        for preface in list(self.prefaces):
+            preface.transport.abort()
         for downstream in list(self._open):
             downstream.transport.abort()
 

@@ -16,21 +16,19 @@ from smartgw.errors import ANSWERS, Reason
 from smartgw.proxy import headers
 from smartgw.proxy.choice import choose
 from smartgw.proxy.counters import Counters
-from smartgw.proxy.exchange import SAFE_METHODS, Exchange, Sent
+from smartgw.proxy.exchange import PENDING_LIMIT, SAFE_METHODS, Exchange, Sent
 from smartgw.routing.hostname import hostname_of
-from smartgw.routing.table import Route, Snapshot
+from smartgw.routing.table import HostEntry, Route, Snapshot
 from smartgw.routing.wellknown import is_reserved
 from smartgw_hosts.http1 import ResponseHead
 
 if TYPE_CHECKING:
     from smartgw.accesslog import AccessLog
     from smartgw.config import Settings
-    from smartgw.proxy.pools import Pools
+    from smartgw.proxy.pools import HostLink, Pools
     from smartgw.proxy.upstream import UpstreamConnection
 
-PENDING_LIMIT = 65_536
-"""Bytes of a request body that are held while it waits for a connection (contract 5.6)."""
-
+_MAX_ATTEMPTS = 4
 _MAX_HOSTNAMES = 4_096
 _PROTOCOLS = ("HTTP/1.0", "HTTP/1.1")
 _REFUSED_METHODS = frozenset((b"CONNECT", b"TRACE"))
@@ -178,11 +176,14 @@ class Path:
         else:
             self.refuse(exchange, reason, detail)
 
-    def timed_out(self, exchange: Exchange) -> None:
-        """The one deadline to the answer's head, or that between its parts, has passed."""
+    def timed_out(self, exchange: Exchange, by_client: bool) -> None:
+        """The one deadline to the answer's head, or that between its parts, has passed.
+
+        `by_client`: it is the client that does not take its answer.
+        """
         self._drop_upstream(exchange)
         if exchange.status:
-            exchange.reason = Reason.UPSTREAM_TIMEOUT
+            exchange.reason = Reason.CLIENT_STALLED if by_client else Reason.UPSTREAM_TIMEOUT
             exchange.downstream.break_off()
             self.settle(exchange)
         else:
@@ -194,12 +195,14 @@ class Path:
         """Choose a host and a connection to it; the exchange goes on when there is one."""
         route = exchange.route
         assert route is not None
-        hosts = route.hosts
-        if exchange.tried:
-            hosts = tuple(host for host in hosts if host not in exchange.tried)
-        link = choose(hosts, self.pools.link, random.random)
+        tried = exchange.tried
+        link: HostLink | None = None
+        if tried is None:
+            link = choose(route.hosts, self.pools.link, random.random, route.shares)
+        elif len(tried) < _MAX_ATTEMPTS:
+            link = choose(self._untried(exchange, tried), self.pools.link, random.random)
         if link is None:
-            self.refuse(exchange, exchange.failure or Reason.NO_UPSTREAM, exchange.failure_detail)
+            self.refuse(exchange, exchange.failure or Reason.NO_UPSTREAM)
             return
         exchange.link = link
         link.outstanding += 1
@@ -207,27 +210,44 @@ class Path:
         if connection is not None:
             self.carry(exchange, connection)
 
+    def _untried(self, exchange: Exchange, tried: "set[HostLink]") -> list[HostEntry]:
+        """Return the hosts that may still be tried: of today's table, for a host may have moved,
+        and one that lost its enrolment meanwhile must not be spoken to (1.4).
+        """
+        route = exchange.route
+        if route is not self.own_route:
+            route = self.snapshot.lookup(exchange.hostname)
+            if route is None or exchange.route is None or route.app_id != exchange.route.app_id:
+                return []
+            exchange.route = route
+        assert route is not None
+        return [host for host in route.hosts if self.pools.link(host) not in tried]
+
     def carry(self, exchange: Exchange, connection: "UpstreamConnection") -> None:
         """Give the request to a proven connection. From here on it is not tried elsewhere."""
         exchange.upstream = connection
         exchange.sent = _FULL if exchange.request_done else _PARTIAL
         pending, exchange.pending = exchange.pending, None
-        connection.carry(exchange, pending)
         if not exchange.request_done:
+            # Before anything is written, which may be more than the host takes: then it pauses.
             exchange.downstream.resume_body()
+        connection.carry(exchange, pending)
 
-    def attempt_failed(self, exchange: Exchange, reason: Reason, detail: str) -> None:
-        """No connection to the chosen host; nothing was sent, so the next host may have it."""
+    def attempt_failed(self, exchange: Exchange, reason: Reason) -> None:
+        """No connection to the chosen host; nothing was sent, so the next host may have it.
+
+        What exactly was wrong is the host's status's to tell, not the client's to know.
+        """
         if exchange.over:
             return
         link = exchange.link
         assert link is not None
-        link.outstanding -= 1
         exchange.link = None
         if exchange.tried is None:
             exchange.tried = set()
-            exchange.failure, exchange.failure_detail = reason, detail
-        exchange.tried.add(link.host)
+            exchange.failure = reason
+        exchange.tried.add(link)
+        link.done(exchange)
         self.counters.attempts_failed += 1
         self.attempt(exchange)
 
@@ -240,16 +260,25 @@ class Path:
                 return
             exchange.request.expect = False
         if exchange.request.minor:
+            self._narrow_cookies(head)
             exchange.downstream.interim(head)
+
+    def _narrow_cookies(self, head: ResponseHead) -> None:
+        lines = head.lines
+        for place in head.marked:
+            lines[place] = headers.without_wide_domain(lines[place], self._base_domains)
 
     def reply(self, exchange: Exchange, head: ResponseHead, payload: bytes, done: bool) -> None:
         """The answer's head, with the first bytes of its body."""
         exchange.status = head.status
         exchange.sent_bytes = len(payload)
+        if head.marked:
+            self._narrow_cookies(head)
         lines = head.lines
-        for place in head.marked:
-            lines[place] = headers.without_wide_domain(lines[place], self._base_domains)
         lines.append(b"X-Request-Id: " + exchange.request_id)
+        if head.status == 426 and head.upgrade:
+            # Without it the client could not know what to upgrade to (RFC 9110 15.5.22).
+            lines.append(b"Connection: Upgrade\r\nUpgrade: " + b", ".join(head.upgrade))
         exchange.downstream.respond(
             exchange, head.status, head.phrase, lines, head.length, payload, done
         )
@@ -284,6 +313,7 @@ class Path:
             )
             return
         exchange.status = 101
+        self._narrow_cookies(head)
         head.lines.append(b"X-Request-Id: " + exchange.request_id)
         self.counters.upgrades += 1
         exchange.downstream.tunnel(exchange, head, connection)
@@ -337,9 +367,10 @@ class Path:
         if exchange.over:
             return
         exchange.over = True
+        exchange.pending = None
         link = exchange.link
         if link is not None:
-            link.outstanding -= 1
+            link.done(exchange)
         if exchange.admitted:
             assert exchange.route is not None
             app = exchange.route.app_id
@@ -378,7 +409,7 @@ class Path:
                     exchange.sent_bytes,
                     exchange.request_id,
                     None if route is None else route.app_id,
-                    None if link is None else link.host.host_id,
+                    None if link is None else link.host_id,
                     None if reason is None else reason.value,
                     request.lines[marked[0]][11:].strip() if marked else None,
                 )

@@ -30,7 +30,8 @@ class ProxyPreface(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         peer = Http1Downstream.address_of(transport)
-        if self._listening.forwarding.trusts(peer):
+        if self._listening.forwarding.trusts(peer) and self._listening.has_place():
+            self._listening.prefaces.add(self)
             self._listening.watch.add(self)
         else:
             # Anyone else could claim any address. There is nobody to answer in HTTP.
@@ -48,17 +49,23 @@ class ProxyPreface(asyncio.Protocol):
         if header is None:
             self._buffer = data
             return
-        self._listening.watch.discard(self)
-        downstream = Http1Downstream(self._listening, self._scheme, header.client)
+        self._dismiss()
+        # Of whom nothing is told, the balancer's address is all there is, but not its word.
+        stranger = header.client is None and not header.local
+        downstream = Http1Downstream(self._listening, self._scheme, header.client, stranger)
         self.transport.set_protocol(downstream)
         downstream.connection_made(self.transport)
         if header.size < len(data):
             downstream.data_received(data[header.size :])
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._dismiss()
+
+    def _dismiss(self) -> None:
         self._listening.watch.discard(self)
+        self._listening.prefaces.discard(self)
 
     def expire(self, now: float) -> None:
         """No header in time."""
-        self._listening.watch.discard(self)
+        self._dismiss()
         self.transport.abort()

@@ -23,12 +23,14 @@ class ProxyHeader:
     """Who connected to the load balancer.
 
     Attributes:
-        client: its IP address, None when the balancer speaks for itself (LOCAL, UNKNOWN).
+        client: its IP address, None when the header names none.
         size: bytes of the header.
+        local: the balancer speaks for itself (a health check), and is the client.
     """
 
     client: str | None
     size: int
+    local: bool = False
 
 
 def read(data: bytes) -> ProxyHeader | None:
@@ -85,7 +87,7 @@ def _version_2(data: bytes) -> ProxyHeader | None:
     if len(data) < size:
         return None
     if command == 0:
-        return ProxyHeader(None, size)
+        return ProxyHeader(None, size, local=True)
     octets = {0x11: 4, 0x21: 16}.get(family)
     if octets is None:
         # The protocol's own rule: of a family that is not known the peer's address counts.

@@ -12,7 +12,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, cast
 
 from smartgw.errors import Reason
-from smartgw.proxy import headers
+from smartgw.proxy import headers, turns
+from smartgw.proxy.closing import unsent
 from smartgw.proxy.deadlines import NEVER, Deadlines
 from smartgw.proxy.exchange import SAFE_METHODS, Exchange
 from smartgw_hosts.challenge import BODY_BYTES, Challenge, Proof, Verdict, judge
@@ -34,9 +35,14 @@ if TYPE_CHECKING:
 _MAX_PROOF_BYTES = 16_384
 # A connection that was used this recently is not asked whether it still lives, except for writes.
 _FRESH_SECONDS = 0.005
-_MAX_LEFTOVER_BYTES = 65_536
+# An app that has more to say before its answer says it in the answer.
+_MAX_INTERIM = 64
 # Small bodies leave in the same write as their head, large ones are not copied for it.
 _JOIN_LIMIT = 16_384
+
+
+NO_KEEPALIVE = "closes after each answer: put the sidecar before it or set upstream.verify"
+"""What an operator is told of a host that cannot prove its connections (contract 2.3)."""
 
 
 class State(Enum):
@@ -59,6 +65,8 @@ class UpstreamConnection(asyncio.Protocol):
         "_body",
         "_buffer",
         "_fd",
+        "_interim",
+        "_late",
         "_left",
         "_method",
         "_on_proof",
@@ -103,6 +111,8 @@ class UpstreamConnection(asyncio.Protocol):
         self.idle_since = 0.0
         self.head: ResponseHead | None = None
         self._body: ChunkedBody | None = None
+        self._interim = 0
+        self._late = b""
         self._left = 0
         self._method = b"POST"
         self._buffer = b""
@@ -125,7 +135,10 @@ class UpstreamConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.head is not None:
-            self._body_bytes(data, 0)
+            if self._late:
+                self._late += data
+            else:
+                self._body_bytes(data, 0)
         elif self.exchange is not None:
             self._head_bytes(data)
         elif self.state is _PROVING:
@@ -135,6 +148,8 @@ class UpstreamConnection(asyncio.Protocol):
             self.close()
 
     def eof_received(self) -> bool | None:
+        while self._late:
+            self._feed_late()
         exchange = self.exchange
         if self.state is _PROVING:
             self._proven(Verdict(Proof.UNREACHABLE, "closed before it answered the challenge"))
@@ -162,6 +177,7 @@ class UpstreamConnection(asyncio.Protocol):
                 self._lost_in_exchange(exchange)
         self.state = _GONE
         if self.link is not None:
+            self.link.outstanding -= 1
             self.link.lost(self)
 
     def pause_writing(self) -> None:
@@ -196,10 +212,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._buffer = b""
         verdict = judge(self.challenge, head.status, body)
         if verdict.ok and not head.keep_alive:
-            verdict = Verdict(
-                Proof.NO_KEEPALIVE,
-                "closes after each answer: put the sidecar before it or set upstream.verify",
-            )
+            verdict = Verdict(Proof.NO_KEEPALIVE, NO_KEEPALIVE)
         elif verdict.ok and rest:
             verdict = Verdict(Proof.BAD_ANSWER, "bytes behind the answer to the challenge")
         self._proven(verdict)
@@ -257,6 +270,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.state = _BUSY
         self.deadline = NEVER
         self.exchange = exchange
+        self._interim = 0
         self._method = exchange.request.method
         request = exchange.request
         head = headers.upstream_head(
@@ -298,10 +312,14 @@ class UpstreamConnection(asyncio.Protocol):
             self._paused = False
             self.transport.resume_reading()
 
+    def unsent(self) -> int:
+        return unsent(self.transport)
+
     def abandon(self) -> None:
         """End the connection at once; a host never takes a cut request for a whole one."""
         self.exchange = None
         self.head = None
+        self._late = b""
         self.state = _GONE
         self.transport.abort()
 
@@ -314,7 +332,9 @@ class UpstreamConnection(asyncio.Protocol):
         """The host may not be spoken to any more: whatever it carries breaks off (contract 1.4)."""
         exchange = self.exchange
         if exchange is not None:
-            self.path.upstream_failed(exchange, Reason.NO_UPSTREAM, "")
+            self.path.upstream_failed(
+                exchange, Reason.UPSTREAM_RESET, "the host may not be spoken to any more"
+            )
         else:
             self.abandon()
 
@@ -331,17 +351,18 @@ class UpstreamConnection(asyncio.Protocol):
         if self._buffer:
             data = self._buffer + data
             self._buffer = b""
+        start = 0
         while exchange is not None:
-            end = data.find(b"\r\n\r\n")
+            end = data.find(b"\r\n\r\n", start)
             if end < 0:
-                if len(data) > self.bounds.head:
+                if len(data) - start > self.bounds.head:
                     self._refused(exchange, "the head of the answer is too long")
                 else:
-                    self._buffer = data
+                    self._buffer = data[start:] if start else data
                 return
             try:
                 head = parse_response(
-                    data[:end], self.path.response_names, self.bounds, self._method
+                    data[start:end], self.path.response_names, self.bounds, self._method
                 )
             except MessageRefused as refused:
                 self._refused(exchange, refused.reason)
@@ -354,10 +375,14 @@ class UpstreamConnection(asyncio.Protocol):
                 self._buffer = data[end:]
                 self.path.switch(exchange, head, self)
                 return
+            self._interim += 1
+            if self._interim > _MAX_INTERIM:
+                self._refused(exchange, f"more than {_MAX_INTERIM} interim answers")
+                return
             self.path.interim(exchange, head)
-            data = data[end:]
             exchange = self.exchange
-            if not data:
+            start = end
+            if start == len(data):
                 return
 
     def _answer(self, exchange: Exchange, head: ResponseHead, data: bytes, start: int) -> None:
@@ -395,10 +420,14 @@ class UpstreamConnection(asyncio.Protocol):
         body = self._body
         if body is not None:
             try:
-                payload, end = body.feed(data, start)
+                payload, end, late = turns.feed(body, data, start)
             except MessageRefused as refused:
                 self._refused(exchange, refused.reason)
                 return
+            if late:
+                self._late = late
+                self.transport.pause_reading()
+                self.loop.call_soon(self._feed_late)
             if payload:
                 self.path.reply_body(exchange, payload)
             if body.done and self.exchange is exchange:
@@ -416,12 +445,20 @@ class UpstreamConnection(asyncio.Protocol):
         else:
             self.path.reply_body(exchange, data)
 
+    def _feed_late(self) -> None:
+        """Go on with chunks that had to wait for a turn of the loop."""
+        late, self._late = self._late, b""
+        if late and self.exchange is not None and self.head is not None:
+            if not self._paused:
+                self.resume_reading()
+            self._body_bytes(late, 0)
+
     def _complete(self, exchange: Exchange, keep: bool) -> None:
         """The answer is whole: free the connection, or end it."""
         request_done = exchange.request_done
         self._served = True
         self._detach()
-        if not request_done:
+        if not request_done or self.transport.get_write_buffer_size():
             # It does not want the rest; whatever is still unsent must not wait for it.
             self.abandon()
         elif keep and self.link is not None and not self.transport.is_closing():
@@ -440,6 +477,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.exchange = None
         self.head = None
         self._body = None
+        self._late = b""
 
     def _refused(self, exchange: Exchange, detail: str) -> None:
         self.path.upstream_failed(exchange, Reason.UPSTREAM_MALFORMED, detail)
@@ -452,7 +490,13 @@ class UpstreamConnection(asyncio.Protocol):
         self.path.upstream_failed(exchange, Reason.UPSTREAM_RESET, detail)
 
     def _drain_socket(self) -> None:
-        """Read what the kernel still holds of an answer, without waiting."""
+        """Read what the kernel still holds of an answer, without waiting.
+
+        Not over TLS, whose records only the transport could read, and whose socket may be closed
+        and its number another connection's by now.
+        """
+        if self.transport.get_extra_info("sslcontext") is not None:
+            return
         for _ in range(4):
             try:
                 data = os.read(self._fd, 65_536)
@@ -469,6 +513,8 @@ class UpstreamConnection(asyncio.Protocol):
     def take_over(self, protocol: asyncio.Protocol) -> tuple[asyncio.Transport, bytes]:
         """Hand the transport to a tunnel, with the bytes that came behind the 101."""
         leftover, self._buffer = self._buffer, b""
+        if self.link is not None:
+            self.link.outstanding += 1
         self.deadlines.discard(self)
         self._detach()
         self.state = _GONE
