@@ -15,7 +15,7 @@ from typing import Any
 
 from smartgw.api.doors import Doors
 from smartgw.api.facts import Facts, families, sections
-from smartgw.config import Settings
+from smartgw.config import Settings, split_host_port
 from smartgw.metrics import Family
 from smartgw.processes import handover, sockets
 from smartgw.processes.carrier import Carrier
@@ -60,7 +60,7 @@ class Gateway:
         self._as_json = as_json
         self._apps: Collection[str] = ()
         self._complete = False
-        self._complete_at: float | None = None
+        self._settling: asyncio.TimerHandle | None = None
         self._state = State(settings, pool_settings(settings))
         self._pool = self._state.pool
         self._trust: FollowedFile | None = None
@@ -70,9 +70,7 @@ class Gateway:
         self._traffic: Traffic | None = None
         self._crew: Crew | None = None
         self._offer: handover.Offer | None = None
-        self._handed_over = False
-        self._doors = Doors(self)
-        self._timers: list[asyncio.TimerHandle] = []
+        self._doors = Doors(self, split_host_port(settings.listen.internal)[0])
         self._refusing: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -139,16 +137,16 @@ class Gateway:
     async def stop(self) -> None:
         """Close everything; safe after a failed start. To lose nothing, drain first."""
         await self.leaving.stop()
-        for timer in self._timers:
-            timer.cancel()
+        for timer in (self._settling, self._refusing):
+            if timer is not None:
+                timer.cancel()
         if self._offer is not None:
             await self._offer.close()
         if self._crew is not None:
             await self._crew.stop()
         if self._discovery is not None:
             await self._discovery.stop()
-        if not self._handed_over:
-            await self._state.stop()
+        await self._state.stop()
         if self._bus is not None:
             await self._bus.stop()
         if self._traffic is not None:
@@ -233,7 +231,6 @@ class Gateway:
 
     async def _taken_over(self) -> None:
         """The next generation serves: whoever asks from now on is its."""
-        self._handed_over = True
         await self.leaving.begin(wait=False, final=True)
         await self._doors.close_internal()
         # The last good hosts are the next generation's to keep.
@@ -332,12 +329,16 @@ class Gateway:
             self._discovery.suspect(host_id)
 
     def _bus_state(self, connected: bool) -> None:
-        if connected and self._complete_at is None:
-            # After one interval every live host has been heard, by its heartbeat (contract 1.3).
+        if self._complete:
+            return
+        if self._settling is not None:
+            # What was said while the bus was away, nobody has heard.
+            self._settling.cancel()
+            self._settling = None
+        if connected:
+            # After one whole interval every live host has been heard, by its heartbeat (1.3).
             delay = self.settings.discovery.heartbeat + _SETTLE_MARGIN
-            loop = asyncio.get_running_loop()
-            self._complete_at = loop.time() + delay
-            self._timers.append(loop.call_later(delay, self._completed))
+            self._settling = asyncio.get_running_loop().call_later(delay, self._completed)
 
     def _completed(self) -> None:
         self._complete = True

@@ -13,17 +13,23 @@ from smartgw.api import internal, public
 
 
 class Doors:
-    """`open_public` and `open_internal` when their time has come, `close` at the end."""
+    """`open_public` and `open_internal` when their time has come, `close` at the end.
 
-    def __init__(self, gateway: internal.Gateway) -> None:
+    `host` is what the internal listener is called.
+    """
+
+    def __init__(self, gateway: internal.Gateway, host: str) -> None:
         self._gateway = gateway
+        self._host = host
         self._internal: web.AppRunner | None = None
         self._public: web.AppRunner | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     async def open_internal(self, sock: socket.socket) -> None:
         """Answer at a bound socket, which stays the caller's."""
-        self._internal = await internal.serve_on(internal.build(self._gateway), sock)
+        self._internal = await internal.serve_on(
+            internal.build(self._gateway, host=self._host), sock
+        )
 
     async def close_internal(self) -> None:
         """Accept nobody there any more; whoever is connected gets its answers."""

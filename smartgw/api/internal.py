@@ -1,7 +1,8 @@
 """The HTTP API of the internal listener: health, metrics, hosts and status (contract 11.3, 10.2).
 
-Owns the paths, the JSON shapes and the one form of an error. It reads the gateway through the
-`Gateway` Protocol below and changes nothing; who may reach the listener is the network's matter.
+Owns the paths, the JSON shapes, the one form of an error, and that no web page can use it through
+a browser on this machine. It knows the gateway by the `Gateway` Protocol below and changes nothing
+but by `drain`; who may reach the listener is the network's matter.
 """
 
 import asyncio
@@ -16,9 +17,11 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import Any, Protocol
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from smartgw import metrics
 from smartgw.metrics import Family
@@ -145,12 +148,15 @@ class ApiError(Exception):
 def build(
     gateway: Gateway,
     *,
+    host: str = "localhost",
     monotonic: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
 ) -> web.Application:
-    """The application of the internal listener; `serve` puts it on an address."""
+    """The application of the internal listener; `host` is what it is called, if it has a name."""
     api = _Api(gateway, monotonic, wall)
-    application = web.Application(middlewares=[answer_errors], client_max_size=64 << 10)
+    application = web.Application(
+        middlewares=[answer_errors, _no_web_page(host)], client_max_size=64 << 10
+    )
     application.router.add_get("/healthz", api.healthz)
     application.router.add_get("/readyz", api.readyz)
     application.router.add_get("/metrics", api.metrics)
@@ -160,30 +166,11 @@ def build(
     return application
 
 
-async def serve(application: web.Application, host: str, port: int) -> web.AppRunner:
-    """Listen on `host` and `port`; `runner.addresses` tells the real port, `cleanup()` ends it.
-
-    Raises OSError when the address cannot be bound.
-    """
-    runner = await _runner(application)
-    try:
-        await web.TCPSite(runner, host, port).start()
-    except OSError:
-        await runner.cleanup()
-        raise
-    return runner
-
-
 async def serve_on(application: web.Application, sock: socket.socket) -> web.AppRunner:
-    """Listen on a socket that is bound; it stays the caller's."""
-    runner = await _runner(application)
-    await web.SockSite(runner, sock.dup()).start()
-    return runner
-
-
-async def _runner(application: web.Application) -> web.AppRunner:
+    """Listen on a socket that is bound, which stays the caller's; `cleanup()` ends it."""
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
+    await web.SockSite(runner, sock.dup()).start()
     return runner
 
 
@@ -211,7 +198,7 @@ class _Api:
         )
 
     async def hosts(self, request: web.Request) -> web.Response:
-        limit = _limit(request.query.get("limit"))
+        limit = page_limit(request.query.get("limit"))
         cursor = request.query.get("cursor", "")
         later = (host for host in self._gateway.hosts() if host.host_id > cursor)
         page = heapq.nsmallest(limit + 1, later, key=lambda host: host.host_id)
@@ -251,6 +238,9 @@ class _Api:
 
     async def drain(self, request: web.Request) -> web.Response:
         """Take the gateway or, with `host`, one host out of choice; `undo` takes it back in."""
+        if request.content_type != "application/json":
+            # A form of any web page can send all that a browser does not ask us about first.
+            raise ApiError(415, "bad_content_type", "send Content-Type: application/json")
         host_id, undo = _drain_request(await request.read())
         if host_id is not None:
             if not await self._gateway.drain_host(host_id, undo=undo):
@@ -354,6 +344,42 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     return response
 
 
+def _no_web_page(host: str) -> Middleware:
+    """Refuse what a page of another site has a browser send here (CSRF, DNS rebinding).
+
+    Only browsers send `Origin`. A page whose site's name was turned to our address sends that name
+    in `Host`; no site can be called by an IP address or localhost.
+    """
+    names = {"localhost", host.lower()}
+
+    @web.middleware
+    async def no_web_page(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if "Origin" in request.headers:
+            raise ApiError(403, "foreign_origin", "the internal listener is not for web pages")
+        for value in request.headers.getall("Host", ()):
+            name = _hostname(value)
+            if name not in names and not _is_ip(name):
+                raise ApiError(
+                    403, "foreign_host", "name the internal listener by its IP address or localhost"
+                )
+        return await handler(request)
+
+    return no_web_page
+
+
+def _hostname(host: str) -> str:
+    bracketed = re.fullmatch(r"\[([^\]]*)\](?::[0-9]*)?", host)
+    return bracketed[1] if bracketed else host.partition(":")[0].lower()
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _drain_request(body: bytes) -> tuple[str | None, bool]:
     """Return the host, if one is named, and whether to undo."""
     try:
@@ -368,7 +394,8 @@ def _drain_request(body: bytes) -> tuple[str | None, bool]:
     return host_id, undo
 
 
-def _limit(text: str | None) -> int:
+def page_limit(text: str | None) -> int:
+    """How many a page has, by the query's `limit`. Raises ApiError."""
     if text is None:
         return DEFAULT_PAGE
     if re.fullmatch(r"[0-9]{1,4}", text) and 1 <= int(text) <= MAX_PAGE:
@@ -382,11 +409,12 @@ def _error(status: int, reason: str, message: str, request_id: str) -> web.Respo
 
 
 def json_response(value: object, *, status: int = 200) -> web.Response:
-    return web.Response(
-        status=status,
-        body=json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n",
-        content_type="application/json",
-    )
+    return json_body(json.dumps(value, separators=(",", ":")) + "\n", status=status)
+
+
+def json_body(text: str, *, status: int = 200) -> web.Response:
+    """An answer of JSON that is made already, in ASCII."""
+    return web.Response(status=status, body=text.encode("ascii"), content_type="application/json")
 
 
 def rfc3339(unix: float) -> str:

@@ -4,13 +4,11 @@ Owns the words. The gateway does it; see POST /api/v3/drain of the internal API.
 """
 
 import argparse
-import http.client
 import json
 import os
-from typing import Any
 
 from smartgw.cli import CommandError
-from smartgw.cli.status import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE, TIMEOUT
+from smartgw.cli.endpoint import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE, Unreachable, ask
 
 HELP = "take a gateway, or one host, out of use and back"
 EXAMPLES = """\
@@ -41,7 +39,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     endpoint = args.endpoint or os.environ.get(ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT
     asked = {"undo": args.undo, **({"host": args.host} if args.host else {})}
-    answer = _post(endpoint, asked)
+    try:
+        status, answer = ask(endpoint, "/api/v3/drain", asked)
+    except Unreachable as error:
+        raise CommandError(str(error)) from None
+    if status != 200:
+        said = answer.get("error", {}).get("message")
+        raise CommandError(str(said or f"{endpoint} answered {status}"))
     if args.json:
         print(json.dumps(answer))
     elif args.host:
@@ -49,25 +53,3 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"the gateway at {endpoint} is {answer['phase']}")
     return 0
-
-
-def _post(endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
-    connection = None
-    try:
-        connection = http.client.HTTPConnection(endpoint, timeout=TIMEOUT)
-        connection.request("POST", "/api/v3/drain", json.dumps(body))
-        response = connection.getresponse()
-        answer = json.loads(response.read())
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise CommandError(
-            f"no gateway answers at {endpoint} ({reason}); "
-            "name its internal listener with --endpoint HOST:PORT"
-        ) from None
-    finally:
-        if connection is not None:
-            connection.close()
-    if response.status != 200 or not isinstance(answer, dict):
-        said = answer.get("error", {}).get("message") if isinstance(answer, dict) else None
-        raise CommandError(str(said or f"{endpoint} answered {response.status}"))
-    return answer

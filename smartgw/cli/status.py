@@ -5,7 +5,6 @@ API (`/api/v3/status`, `/api/v3/discovery/hosts`); nothing is judged here.
 """
 
 import argparse
-import http.client
 import json
 import os
 import sys
@@ -14,18 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from smartgw.cli import endpoint as internal
+from smartgw.cli.endpoint import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE, Unreachable
+
 HELP = "show the gateway, its bus, hosts, apps and traffic"
 
-DEFAULT_ENDPOINT = "127.0.0.1:9080"
-ENDPOINT_VARIABLE = "SMARTGW_ENDPOINT"
-TIMEOUT = 5.0
 WATCH_INTERVAL = 2.0
 MAX_ROWS = 60
 PAGE = 1000
-
-
-class Unreachable(Exception):
-    """The internal listener did not answer, or not as one."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -103,27 +98,13 @@ def ask(endpoint: str, *, every_host: bool) -> tuple[dict[str, Any], list[dict[s
 
 
 def _get(endpoint: str, path: str) -> dict[str, Any]:
-    connection = None
-    try:
-        connection = http.client.HTTPConnection(endpoint, timeout=TIMEOUT)
-        connection.request("GET", path)
-        response = connection.getresponse()
-        body = json.loads(response.read())
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+    status, answer = internal.ask(endpoint, path)
+    if status != 200:
         raise Unreachable(
-            f"no gateway answers at {endpoint} ({reason}); "
-            "start one, or name its internal listener with --endpoint HOST:PORT"
-        ) from None
-    finally:
-        if connection is not None:
-            connection.close()
-    if response.status != 200 or not isinstance(body, dict):
-        raise Unreachable(
-            f"{endpoint} answered {path} with {response.status}; "
+            f"{endpoint} answered {path} with {status}; "
             "name the internal listener of a gateway with --endpoint HOST:PORT"
         )
-    return body
+    return answer
 
 
 def table(status: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> Iterable[str]:

@@ -60,6 +60,7 @@ class LastGood:
         self._written_at: float | None = None
         self._encoded: dict[str, tuple[HostRecord, str]] = {}
         self._one_write = threading.Lock()
+        self._stopped = False
         self._task: asyncio.Task[None] | None = None
         self._records: Callable[[], Iterable[HostRecord]] = tuple
         self._complete: Callable[[], bool] = lambda: False
@@ -92,7 +93,10 @@ class LastGood:
             self._proven = any(record.state is HostState.HEALTHY for record in records)
 
     async def stop(self) -> None:
-        """Write what is not yet written, then let another process write."""
+        """Write what is not yet written, then let another process write; a second time nothing."""
+        if self._stopped:
+            return
+        self._stopped = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -58,7 +58,7 @@ class State:
             self._last_good.changed(records)
 
     async def stop(self) -> None:
-        """Write what is not yet written; safe when it was not started."""
+        """Write what is not yet written; once, and safe when it was not started."""
         if self._last_good is not None:
             await self._last_good.stop()
         if self._recording is not None:

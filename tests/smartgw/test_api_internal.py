@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession, web
+from aiohttp import ClientSession
 
 from smartgw.api import internal
 from smartgw.metrics import Family, counter
 from smartgw.processes.drain import Phase
+from tests.apis import serving
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -113,17 +114,20 @@ class Api:
             is_json = response.content_type == "application/json"
             return response.status, response.headers, json.loads(text) if is_json else text
 
+    async def drain(self, body: str = "", **headers: str) -> tuple[int, Mapping[str, str], Any]:
+        """POST to drain, as JSON."""
+        fields = {"Content-Type": "application/json", **headers}
+        return await self.call("/api/v3/drain", method="POST", headers=fields, body=body)
+
 
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
     gateway = FakeGateway()
-    application = internal.build(gateway, monotonic=lambda: 100.0, wall=lambda: 1_700_000_000.0)
-    runner = await internal.serve(application, "127.0.0.1", 0)
-    try:
-        async with ClientSession() as session:
-            yield Api(session, f"http://127.0.0.1:{runner.addresses[0][1]}", gateway)
-    finally:
-        await runner.cleanup()
+    application = internal.build(
+        gateway, host="gw.internal", monotonic=lambda: 100.0, wall=lambda: 1_700_000_000.0
+    )
+    async with serving(application) as address, ClientSession() as session:
+        yield Api(session, f"http://{address}", gateway)
 
 
 async def test_healthz_says_alive(api: Api) -> None:
@@ -271,20 +275,13 @@ async def test_a_fault_of_our_own_tells_nothing_but_its_request_id(
     assert "secret detail" in caplog.text
 
 
-async def test_a_taken_address_is_an_oserror(api: Api) -> None:
-    """11.5: what cannot be had is said at start."""
-    port = int(api.address.rpartition(":")[2])
-    with pytest.raises(OSError, match="address already in use"):
-        await internal.serve(web.Application(), "127.0.0.1", port)
-
-
 async def test_drain_and_undo(api: Api) -> None:
     """11.1: drain takes the gateway out of use, undo back in; a final one cannot be undone."""
-    assert (await api.call("/api/v3/drain", method="POST"))[2] == {"phase": "unready"}
+    assert (await api.drain())[2] == {"phase": "unready"}
     undo = '{"undo": true}'
-    assert (await api.call("/api/v3/drain", method="POST", body=undo))[2] == {"phase": "serving"}
+    assert (await api.drain(undo))[2] == {"phase": "serving"}
     api.gateway.leaving.final = True
-    status, _, answer = await api.call("/api/v3/drain", method="POST", body=undo)
+    status, _, answer = await api.drain(undo)
     assert (status, answer["error"]["reason"]) == (409, "ending")
 
 
@@ -292,16 +289,16 @@ async def test_drain_of_a_host(api: Api) -> None:
     """11.1: drain takes one host out of choice; an unknown one is 404."""
     api.gateway.all_hosts = [FakeHost("h1")]
     body = '{"host": "h1"}'
-    answer = await api.call("/api/v3/drain", method="POST", body=body)
+    answer = await api.drain(body)
     assert answer[2] == {"host": "h1", "drained": True}
-    status, _, answered = await api.call("/api/v3/drain", method="POST", body='{"host": "h2"}')
+    status, _, answered = await api.drain('{"host": "h2"}')
     assert (status, answered["error"]["reason"]) == (404, "unknown_host")
 
 
 @pytest.mark.parametrize("body", ["[]", "{", '{"hosts": "h1"}', '{"undo": 1}', '{"host": 1}'])
 async def test_a_drain_that_is_none(api: Api, body: str) -> None:
     """10.3: a body that is not one of the API is 400 and changes nothing."""
-    status, _, answer = await api.call("/api/v3/drain", method="POST", body=body)
+    status, _, answer = await api.drain(body)
     assert (status, answer["error"]["reason"]) == (400, "bad_body")
     assert api.gateway.leaving.phase is Phase.SERVING
 
@@ -311,3 +308,50 @@ async def test_numbers_are_of_now(api: Api, path: str) -> None:
     """11.1: status and metrics are whole: all processes are asked first."""
     await api.call(path)
     assert api.gateway.refreshed == 1
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=b",
+        "text/plain; application/json",
+    ],
+)
+async def test_a_form_of_a_web_page_drains_nothing(api: Api, content_type: str) -> None:
+    """11.3: what any page can send without asking changes nothing."""
+    fields = {"Content-Type": content_type}
+    status, _, answer = await api.call("/api/v3/drain", method="POST", headers=fields, body="{}")
+    assert (status, answer["error"]["reason"]) == (415, "bad_content_type")
+    assert api.gateway.leaving.phase is Phase.SERVING
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9080"])
+@pytest.mark.parametrize("path", ["/api/v3/drain", "/api/v3/discovery/hosts", "/healthz"])
+async def test_no_web_page_is_answered(api: Api, origin: str, path: str) -> None:
+    """11.3: the internal listener is for programs; whatever has an Origin comes from a page."""
+    fields = {"Content-Type": "application/json", "Origin": origin}
+    method = "POST" if path.endswith("drain") else "GET"
+    status, _, answer = await api.call(path, method=method, headers=fields)
+    assert (status, answer["error"]["reason"]) == (403, "foreign_origin")
+    assert api.gateway.leaving.phase is Phase.SERVING
+
+
+@pytest.mark.parametrize(
+    ("hostname", "status"),
+    [
+        *(("127.0.0.1:9080", 200), ("[::1]:9080", 200), ("[::1]", 200), ("10.0.0.2", 200)),
+        *(("localhost:9080", 200), ("LocalHost", 200), ("GW.internal:9080", 200)),
+        *(("evil.example", 403), ("evil.example:9080", 403), ("127.0.0.1.evil.example", 403)),
+        *(("localhost.evil.example:9080", 403), ("[::1].evil.example", 403), ("", 403)),
+    ],
+)
+async def test_no_name_turned_to_our_address_reaches_us(
+    api: Api, hostname: str, status: int
+) -> None:
+    """11.3: a site that turns its own name to our address (DNS rebinding) reads nothing."""
+    got, _, answer = await api.call("/api/v3/status", headers={"Host": hostname})
+    assert got == status
+    if got != 200:
+        assert answer["error"]["reason"] == "foreign_host"

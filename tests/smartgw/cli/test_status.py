@@ -13,6 +13,7 @@ import pytest
 from smartgw.api import internal
 from smartgw.cli import status
 from smartgw.metrics import Family
+from tests.apis import serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,8 @@ class Gateway:
 
 @pytest.fixture
 async def endpoint() -> AsyncIterator[str]:
-    runner = await internal.serve(internal.build(Gateway()), "127.0.0.1", 0)
-    yield f"127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with serving(internal.build(Gateway())) as address:
+        yield address
 
 
 def parse(*words: str) -> argparse.Namespace:
