@@ -2,7 +2,7 @@
 
 Owns the text format (version 0.0.4) and the histogram. Counters are plain ints of their owners,
 read when scraped: nothing here is called on the hot path but `Histogram.observe`. Label values
-must come from closed sets; what an outsider chose is never one. It names no metric.
+must come from closed sets; what an outsider chose is never one. Names are api/facts.py's.
 """
 
 import itertools

@@ -47,7 +47,7 @@ def generate(path: str | Path) -> Identity:
 def load(path: str | Path) -> Identity:
     """Read a key file; raises KeyFileError when it is not one, or others could read it."""
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
+        with open(path, "rb", opener=open_at_once) as file:
             # Asked of the open file, so that what is judged is what is read.
             _check_mode(path, os.fstat(file.fileno()).st_mode)
             content = file.read(_MOST_BYTES)
@@ -66,7 +66,7 @@ def load(path: str | Path) -> Identity:
     )
 
 
-def _open_at_once(path: str, flags: int) -> int:
+def open_at_once(path: str, flags: int) -> int:
     """Open without blocking, so that a FIFO in the file's place is refused, not waited for."""
     return os.open(path, flags | os.O_NONBLOCK)
 

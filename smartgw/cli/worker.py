@@ -24,7 +24,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import uvloop
 
-    from smartgw.processes.worker import Worker, die_with, listening
+    from smartgw.processes.parent import die_with
+    from smartgw.processes.worker import Worker, listening
 
     if not die_with(args.parent):
         raise CommandError("only `smartgw serve` starts workers, and it has ended")

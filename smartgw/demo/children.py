@@ -1,27 +1,23 @@
 """The demo's child processes, none of which outlives it: not after Ctrl-C, not after SIGKILL.
 
 Owns how a child is started, watched and ended. Two things end children whose parent was killed:
-on Linux the kernel does (PR_SET_PDEATHSIG); and a guard, forked first, ends the process group of
+on Linux the kernel does (parent.py); and a guard, forked first, ends the process group of
 each when the pipe to the demo closes, which takes their own children too.
 """
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
+from smartgw.processes.parent import die_with
+
 GRACE = 3.0
 TAIL_LINES = 15
 TAIL_BYTES = 16 << 10
-
-# Loaded before any fork: between fork and exec nothing may be imported or loaded.
-_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Died(Exception):
@@ -85,10 +81,8 @@ def _guard(pipe: int) -> None:
 
 def _die_with(parent: int) -> None:
     """In the child, between fork and exec."""
-    if _libc is not None:
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before the line above
-            os._exit(1)
+    if not die_with(parent):  # it ended before that
+        os._exit(1)
 
 
 class Child:

@@ -1,7 +1,7 @@
 """The channel between control process and worker: messages over one end of a socketpair.
 
-Owns writing without ever waiting for the other side, and how much may pile up for it. What
-messages say is messages.py's.
+Owns writing without ever waiting for the other side, how much may pile up for it, and that
+whoever is `behind` gets nothing more. What messages say is messages.py's.
 """
 
 import asyncio
@@ -55,6 +55,14 @@ class Channel(asyncio.Protocol):
     async def room(self) -> None:
         """Wait until the other side has taken most of what was sent, or is gone."""
         await self._room.wait()
+
+    def behind(self, so: bool) -> None:
+        """Read no more for now, so that the other side finds no `room`; or go on."""
+        if self._transport is not None and not self._transport.is_closing():
+            if so:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
 
     def close(self) -> None:
         """Close it, what was sent first."""

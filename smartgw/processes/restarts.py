@@ -1,6 +1,6 @@
 """When a worker that died is replaced, and when one that says nothing counts as stuck.
 
-Owns the two rules. Starts, kills and clocks are crew.py's.
+Owns the two rules. Starts, kills and clocks are seat.py's.
 """
 
 FIRST_SECONDS = 0.25

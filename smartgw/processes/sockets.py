@@ -12,7 +12,6 @@ from smartgw.config import Settings, split_host_port
 
 _FIRST_FD = 3  # SD_LISTEN_FDS_START
 INTERNAL = "internal"
-BACKLOG = 4_096
 
 
 class BadActivation(OSError):
@@ -117,12 +116,6 @@ def refuse_clients(sockets: Sequence[socket.socket]) -> None:
     for sock in sockets:
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_RD)
-
-
-def listen_again(sockets: Sequence[socket.socket]) -> None:
-    """Undo `refuse_clients`."""
-    for sock in sockets:
-        sock.listen(BACKLOG)
 
 
 def address_of(sock: socket.socket) -> str:

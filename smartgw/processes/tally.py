@@ -4,7 +4,7 @@ Owns how counters travel, how they add up, and that totals never fall: what a wo
 when it died is kept, what it held (connections, requests under way) is not.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from smartgw.errors import Reason
@@ -25,14 +25,6 @@ def add(total: Counters, part: Mapping[str, Any], *, ended: bool = False) -> Non
     for name, value in part.items():
         if not ended or name not in HELD:
             setattr(total, name, _sum(getattr(total, name), value))
-
-
-def total_of(parts: Iterable[Mapping[str, Any]]) -> Counters:
-    """Return the sum of exported counters."""
-    total = Counters()
-    for part in parts:
-        add(total, part)
-    return total
 
 
 def _plain(value: Any) -> Any:

@@ -5,13 +5,10 @@ with the channel, and the kernel ends it with the control process.
 """
 
 import asyncio
-import ctypes
 import logging
-import os
 import resource
 import signal
 import socket
-import sys
 from collections.abc import Sequence
 
 from smartgw import memory
@@ -23,16 +20,8 @@ from smartgw.processes.tally import exported
 from smartgw.processes.traffic import Traffic
 
 REPORT_SECONDS = 1.0
-_PR_SET_PDEATHSIG = 1
 
 _log = logging.getLogger(__name__)
-
-
-def die_with(parent: int) -> bool:
-    """Have the kernel end this process with its parent; False when that has ended already."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    return os.getppid() == parent
 
 
 def listening(fd: int) -> socket.socket:
@@ -50,6 +39,7 @@ class Worker:
         self._channel: Channel | None = None
         self._traffic: Traffic | None = None
         self._apps: set[str] = set()
+        # Bounded by what one read of the channel brings: it is not read while any wait.
         self._messages: asyncio.Queue[Message | None] = asyncio.Queue()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -60,7 +50,7 @@ class Worker:
             # These go to the control process; a terminal or a service sends them to all.
             loop.add_signal_handler(number, lambda: None)
         self._channel = await Channel.open(
-            end, self._messages.put_nowait, lambda: self._messages.put_nowait(None)
+            end, self._heard, lambda: self._messages.put_nowait(None)
         )
         try:
             # One after the other: no message overtakes another that waits.
@@ -68,6 +58,8 @@ class Worker:
                 if message["type"] == "stop":
                     break
                 await self._obey(message)
+                if self._messages.empty():
+                    self._channel.behind(False)
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -77,6 +69,11 @@ class Worker:
             self._channel.close()
             # The channel leaves with the next turn of the loop.
             await asyncio.sleep(0.05)
+
+    def _heard(self, message: Message) -> None:
+        self._messages.put_nowait(message)
+        if self._channel is not None:  # it is, but for the very first
+            self._channel.behind(True)
 
     async def _obey(self, message: Message) -> None:
         kind = message["type"]

@@ -52,7 +52,7 @@ class StateFolder:
         path = self.path / _SNAPSHOT
         self.refused = None
         try:
-            with open(path, "rb", opener=_open_at_once) as file:
+            with open(path, "rb", opener=keyfile.open_at_once) as file:
                 data = file.read(snapshot.MAX_BYTES + 1)
             contents = snapshot.decode(
                 data,
@@ -177,11 +177,6 @@ class StateFolder:
             _log.error(
                 "%s: refused, %s; cannot be set aside (%s); %s", path, text, error.strerror, remedy
             )
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open without blocking, so that a FIFO in the file's place is refused, not waited for."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _number(name: str) -> int:
