@@ -119,11 +119,12 @@ class Host:
         weight: int = 100,
         responder: Callable[[Host], Responder] | None = None,
         responds: bool = True,
+        narrow: bool = False,
     ) -> None:
         self.cluster, self.host_id, self.apps, self.weight = cluster, host_id, tuple(apps), weight
         self.identity = identity or identity_of(host_id)
         self.boot, self.sequence = int(time.time() * 1000), 0
-        self.upstream = Upstream(script)
+        self.upstream = Upstream(script, narrow=narrow)
         self.address = self.upstream.address
         self.responder = (responder or Host.honest)(self)
         if responds:
@@ -339,6 +340,12 @@ class Cluster:
             f"apps = {toml(list(apps))}",
         ]
         return "\n".join([*lines, f"expires = {expires}" if expires else "", ""])
+
+    def unenrol(self, *hosts: Host) -> None:
+        """Take hosts off the enrolment list."""
+        gone = {f"id = {toml(host.host_id)}" for host in hosts}
+        self.entries = [text for text in self.entries if text.split("\n")[1] not in gone]
+        self.write_enrolment()
 
     def write_enrolment(self) -> None:
         """Swap the enrolment file; the gateways see it within 2 s."""

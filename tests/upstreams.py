@@ -224,8 +224,15 @@ class Upstream:
     """A listening socket on loopback whose connections run `script`, which may be swapped."""
 
     def __init__(
-        self, script: Script, *, responder: challenge.Responder | None = None, port: int = 0
+        self,
+        script: Script,
+        *,
+        responder: challenge.Responder | None = None,
+        port: int = 0,
+        narrow: bool = False,
     ) -> None:
+        """`narrow`: the kernel takes only a few KiB that the script has not read."""
+        self.narrow = narrow
         self.script = script
         self.responder = responder
         self.lock = threading.Lock()
@@ -248,6 +255,10 @@ class Upstream:
         """Open the listening socket (again, on the same port)."""
         listening = socket.socket()
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if self.narrow:
+            # Inherited by what is accepted. A segment of loopback would not fit into it.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
         listening.bind(("127.0.0.1", self.port))
         listening.listen(1024)
         self.port = listening.getsockname()[1]
