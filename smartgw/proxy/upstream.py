@@ -177,7 +177,6 @@ class UpstreamConnection(asyncio.Protocol):
                 self._lost_in_exchange(exchange)
         self.state = _GONE
         if self.link is not None:
-            self.link.outstanding -= 1
             self.link.lost(self)
 
     def pause_writing(self) -> None:
@@ -525,4 +524,5 @@ class UpstreamConnection(asyncio.Protocol):
         """The tunnel's connection has ended."""
         self.path.counters.upstream_connections -= 1
         if self.link is not None:
+            self.link.outstanding -= 1
             self.link.lost(self)
