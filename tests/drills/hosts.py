@@ -32,7 +32,8 @@ def drill(args: argparse.Namespace) -> tuple[str, bool]:
     cluster = Cluster(enrolled=args.hosts + 2)
     paced = crowd = None
     try:
-        with alone(cluster, {"processes": {"workers": args.workers}}) as gateway:
+        changes = {"processes": {"workers": args.workers}} if args.workers > 1 else {}
+        with alone(cluster, changes) as gateway:
             paced = Paced(cluster, gateway, rate=args.rate)
             ids = [cluster.new_host_id() for _ in range(args.hosts)]
             rounds = int(args.seconds / HEARTBEAT) + 3
