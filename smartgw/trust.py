@@ -1,15 +1,18 @@
 """Where the gateway's trust comes from: an enrolment file that a reload may change (1.4, 11.1).
 
-Owns that the routing table hears of enrolled apps before the pool does. Reading the file is
-smartgw_hosts.enrolment_file's.
+Owns that the routing table hears of enrolled apps before the pool does, and that both hear of
+each list in force, whatever goes wrong. Reading the file is smartgw_hosts.enrolment_file's.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.enrolment_file import POLL_SECONDS, EnrolmentFile
+
+_log = logging.getLogger(__name__)
 
 Changed = Callable[[tuple[Enrolment, ...]], None]
 
@@ -25,7 +28,8 @@ class FollowedFile:
         self._file = EnrolmentFile(path)
         self._declare = declare
         self._changed: Changed | None = None
-        self._tell()
+        self._untold = False
+        self._declare_all()
 
     @property
     def current(self) -> tuple[Enrolment, ...]:
@@ -38,6 +42,8 @@ class FollowedFile:
             await asyncio.sleep(POLL_SECONDS)
             # In a thread: reading 10,000 entries takes longer than traffic may wait.
             if await asyncio.to_thread(self._file.poll):
+                self._untold = True
+            if self._untold:
                 self._tell()
 
     def follow(self, path: Path) -> None:
@@ -47,7 +53,20 @@ class FollowedFile:
             self._tell()
 
     def _tell(self) -> None:
+        """Tell of the list in force; again with the next poll if somebody cannot take it now.
+
+        Nobody else would: the file has not changed, and who was taken off it would stay.
+        """
+        self._untold = True
+        try:
+            self._declare_all()
+            if self._changed is not None:
+                self._changed(self._file.current)
+        except Exception:
+            _log.exception("%s: the enrolments could not be passed on; again soon", self._path)
+        else:
+            self._untold = False
+
+    def _declare_all(self) -> None:
         current = self._file.current
         self._declare({app for enrolment in current for app in enrolment.exact_apps})
-        if self._changed is not None:
-            self._changed(current)

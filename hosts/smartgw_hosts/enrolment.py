@@ -9,7 +9,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from smartgw_hosts.identity import PublicKey
 from smartgw_hosts.ids import check_app_id, check_id
@@ -48,12 +47,6 @@ class Enrolment:
     def exact_apps(self) -> tuple[str, ...]:
         """The apps that are enrolled by their very id: known before any host announces them."""
         return tuple(app for app in self.apps if "*" not in app)
-
-
-class Trust(Protocol):
-    """Where the pool looks up who is enrolled: the file, or the control plane."""
-
-    def lookup(self, host_id: str) -> Enrolment | None: ...
 
 
 def parse(text: str) -> tuple[Enrolment, ...]:

@@ -5,10 +5,8 @@ so that a list half written removes nobody, and only when it is right as a whole
 means is enrolment.py's to say; who loses his place by it, the pool's.
 """
 
-import asyncio
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from smartgw_hosts.enrolment import Enrolment, EnrolmentError, parse
@@ -20,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class EnrolmentFile:
-    """A `Trust` that follows a file: the list in force is `current`.
+    """Follows a file by `poll`, every `POLL_SECONDS`: the list in force is `current`.
 
     Raises EnrolmentError when the file cannot be read or has a fault at the start; later such
     a file leaves the list in force as it is and is logged once.
@@ -36,22 +34,6 @@ class EnrolmentFile:
     def current(self) -> tuple[Enrolment, ...]:
         """The enrolments in force, in the order of the file."""
         return tuple(self._by_host.values())
-
-    def lookup(self, host_id: str) -> Enrolment | None:
-        """The enrolment of `host_id` in force."""
-        return self._by_host.get(host_id)
-
-    async def watch(self, changed: Callable[[tuple[Enrolment, ...]], None]) -> None:
-        """Poll until cancelled; call `changed`, on the loop, with each list coming into force."""
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            # In a thread: reading 10,000 entries takes longer than traffic may wait.
-            if await asyncio.to_thread(self.poll):
-                try:
-                    changed(self.current)
-                except Exception:
-                    # If this ended the watching, removed enrolments would be trusted for ever.
-                    _log.exception("%s: could not pass on a changed enrolment list", self._path)
 
     def poll(self) -> bool:
         """Look once; tell whether another list came into force. Blocks while it reads."""

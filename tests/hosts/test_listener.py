@@ -12,12 +12,12 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 
 import pytest
 
+from smartgw.trust import FollowedFile
 from smartgw_hosts import listener as listener_module
 from smartgw_hosts import wire
 from smartgw_hosts.bus import Bus
 from smartgw_hosts.challenge import Proof, Verdict
 from smartgw_hosts.enrolment import Enrolment
-from smartgw_hosts.enrolment_file import EnrolmentFile
 from smartgw_hosts.identity import PublicKey
 from smartgw_hosts.listener import EnrolmentSource, Listener
 from smartgw_hosts.pool import Pool
@@ -339,7 +339,7 @@ async def test_a_removed_enrolment_ends_routing(tmp_path: Path) -> None:
     enrol("h1")
     async with (
         Nats() as server,
-        ear(server, EnrolmentFile(file)) as heard,
+        ear(server, FollowedFile(file, lambda apps: None)) as heard,
         heard.beating(Speaker("h1"), Speaker("h2")),
     ):
         await heard.until(lambda: heard.state("h1") == HostState.HEALTHY)
