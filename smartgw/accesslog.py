@@ -201,13 +201,19 @@ class _Writer(threading.Thread):
                 try:
                     done += os.write(self._fd, view[done : self._piece_end(data, done)])
                 except BlockingIOError:
-                    select.select([], [self._fd], [])
+                    self._wait_for_room()
         except (OSError, ValueError):
             pass
         written = max(0, done - lead)
         if done:
             self._torn = written > 0 and data[done - 1] != 0x0A
         return written
+
+    def _wait_for_room(self) -> None:
+        # Not select(), which takes no descriptor from 1,024 up: a busy gateway has them.
+        room = select.poll()
+        room.register(self._fd, select.POLLOUT)
+        room.poll()
 
     def _piece_end(self, data: bytes, start: int) -> int:
         """Workers may share a pipe: there only what is no longer than PIPE_BUF stays in one piece

@@ -20,7 +20,7 @@ from smartgw.processes.sockets import Listener, Listeners
 _HEAD = struct.Struct("!I")
 _MAX_BYTES = 16 << 20
 _MAX_SOCKETS = 64
-_PATIENCE = 10.0
+_PATIENCE = 5.0
 _TAKE, _DONE = b"take", b"done"
 
 _log = logging.getLogger(__name__)
@@ -168,39 +168,57 @@ async def ask(path: str) -> Taking | None:
         HandoverFailed: it is there and does not hand over.
     """
     loop = asyncio.get_running_loop()
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.setblocking(False)
-    received: list[int] = []
-    try:
+    with contextlib.ExitStack() as undo:
+        sock = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        sock.setblocking(False)
         try:
             await loop.sock_connect(sock, path)
         except (FileNotFoundError, ConnectionRefusedError):
-            sock.close()
             return None
+        except OSError as error:
+            raise _failed(error, path) from None
         if not _same_user(sock):
             raise HandoverFailed(0, "the gateway at processes.handover is another user's", path)
-        async with asyncio.timeout(_PATIENCE):
-            await _readable(sock)
-            head, received, _, _ = socket.recv_fds(sock, _HEAD.size, _MAX_SOCKETS)
-            size = _HEAD.unpack(head)[0]
-            if size > _MAX_BYTES:
-                raise ValueError("too long an answer")
-            said = json.loads(await _exactly(sock, size))
-        listeners = [
-            Listener(str(name), str(address), socket.socket(fileno=fd))
-            for (name, address), fd in zip(said["listeners"], received, strict=True)
-        ]
-        for listener in listeners:
-            listener.socket.setblocking(False)
-        return Taking(sock, listeners, [str(host) for host in said["hosts"]])
-    except (OSError, ValueError, LookupError, TypeError, TimeoutError, struct.error) as error:
-        sock.close()
-        for fd in received:
-            os.close(fd)
-        if isinstance(error, HandoverFailed):
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await _readable(sock)
+                head, fds, _, _ = socket.recv_fds(sock, _HEAD.size, _MAX_SOCKETS)
+                received = [undo.enter_context(one) for one in _adopted(fds)]
+                size = _HEAD.unpack(head)[0]
+                if size > _MAX_BYTES:
+                    raise ValueError("too long an answer")
+                said = json.loads(await _exactly(sock, size))
+            listeners = [
+                Listener(str(name), str(address), listening)
+                for (name, address), listening in zip(said["listeners"], received, strict=True)
+            ]
+            taking = Taking(sock, listeners, [str(host) for host in said["hosts"]])
+        except (OSError, ValueError, LookupError, TypeError, struct.error) as error:
+            raise _failed(error, path) from None
+        undo.pop_all()
+        return taking
+
+
+def _adopted(fds: Sequence[int]) -> list[socket.socket]:
+    """The sockets of descriptors; when one is none, all are closed. Raises OSError."""
+    adopted: list[socket.socket] = []
+    for fd in fds:
+        try:
+            adopted.append(socket.socket(fileno=fd))
+        except OSError:
+            for sock in adopted:
+                sock.close()
+            for other in fds[len(adopted) :]:
+                os.close(other)
             raise
-        why = "it is busy with another, or stuck" if isinstance(error, TimeoutError) else error
-        raise HandoverFailed(0, f"the running gateway does not hand over: {why}", path) from None
+    for sock in adopted:
+        sock.setblocking(False)
+    return adopted
+
+
+def _failed(error: Exception, path: str) -> HandoverFailed:
+    why = "it is busy with another, or stuck" if isinstance(error, TimeoutError) else error
+    return HandoverFailed(0, f"the running gateway does not hand over: {why}", path)
 
 
 async def _readable(sock: socket.socket) -> None:

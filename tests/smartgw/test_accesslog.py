@@ -1,12 +1,15 @@
 """The access log: what a line says, and that nothing its sink does can hurt traffic."""
 
 import asyncio
+import fcntl
 import json
 import os
 import re
+import resource
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +277,29 @@ def test_workers_share_a_pipe(tmp_path: Path) -> None:
     found = bytes(got).splitlines(keepends=True)
     assert len(found) == 3 * 20 * 256
     assert set(found) == set(lines)
+
+
+def test_a_descriptor_beyond_a_thousand_that_is_full() -> None:
+    """11.3: a full pipe is waited for by its thread, whatever its descriptor's number is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 2048:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2048, hard))
+    reading, writing = os.pipe()
+    high = fcntl.fcntl(writing, fcntl.F_DUPFD_CLOEXEC, 1024)
+    os.set_blocking(high, False)
+    writer = _Writer(None)
+    writer._fd = high
+    line = b"x" * 1023 + b"\n"
+    count = 256  # more than a pipe holds
+
+    def write() -> None:
+        assert writer._write(line * count) == len(line) * count
+
+    with ThreadPoolExecutor(1) as thread:
+        written = thread.submit(write)
+        received = 0
+        while received < len(line) * count:
+            received += len(os.read(reading, 65536))
+        written.result(5)
+    for fd in (reading, writing, high):
+        os.close(fd)
