@@ -132,9 +132,9 @@ def test_a_second_signal_ends_at_once(ending: Cluster, workers: int) -> None:
         clean(gateway)
 
 
-def test_what_does_not_end_is_cut(ending: Cluster, workers: int, connect: Connect) -> None:
+def test_what_does_not_end_is_cut(ending: Cluster, connect: Connect) -> None:
     """11.1: the time to drain bounds the end, whatever is in flight."""
-    gateway = started(ending, QUICK, workers)
+    gateway = started(ending, QUICK)
     try:
 
         def never(connection: Connection, request: Request) -> None:
@@ -207,9 +207,9 @@ def test_drain_and_undo(ending: Cluster, workers: int) -> None:
         clean(gateway)
 
 
-def test_drain_of_a_host(ending: Cluster, workers: int, connect: Connect) -> None:
+def test_drain_of_a_host(ending: Cluster, connect: Connect) -> None:
     """11.1: drain takes a host out of choice for new requests; what it carries goes on."""
-    gateway = started(ending, QUICK, workers)
+    gateway = started(ending, QUICK, 2)
     try:
 
         def slowly(connection: Connection, request: Request) -> None:

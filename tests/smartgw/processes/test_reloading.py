@@ -105,12 +105,11 @@ def test_sighup_changes_the_enrolment_file(reloading: Cluster, tmp_path: Path) -
         clean(gateway)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_socket_activation(reloading: Cluster, workers: int) -> None:
+def test_socket_activation(reloading: Cluster) -> None:
     """11.1: sockets of the service manager (LISTEN_FDS, named http and internal) are listened on
     instead of those of the file, and outlive the gateway.
     """
-    gateway = Activated(reloading, {"processes": {"unready_wait": 0, "workers": workers}})
+    gateway = Activated(reloading, {"processes": {"unready_wait": 0, "workers": 2}})
     try:
         gateway.start()
         reloading.gateways = [gateway]
