@@ -222,7 +222,11 @@ def _same_start(mine: Reading, theirs: Reading) -> bool:
     method, target = theirs.start
     if target[:1] == b"/" or method != mine.start[0]:
         return False
-    url = httptools.parse_url(target)
+    try:
+        url = httptools.parse_url(target)
+    except httptools.HttpParserInvalidURLError:
+        # It knows no empty port (RFC 3986 3.2.3), and has no say then.
+        return True
     path = (url.path or b"/") + (b"" if url.query is None else b"?" + url.query)
     if method == b"OPTIONS" and not url.path and url.query is None:
         path = b"*"

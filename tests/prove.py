@@ -171,6 +171,11 @@ CHECKS = (
         pytest("tests/smartgw/processes/test_handover.py", "-k", "lost"),
     ),
     Check(
+        "fuzzing",
+        "10 minutes of heads and chunked bodies against llhttp and h11: no difference, no crash.",
+        ("python", "-m", "tests.fuzz", "--seconds", "600"),
+    ),
+    Check(
         "layout",
         "Who may import whom and who may do I/O holds for every module.",
         pytest("tests/test_layering.py"),
