@@ -9,12 +9,17 @@ from smartgw_hosts.http1 import LINE_BYTES, Bounds, MessageRefused, is_token, li
 _HEX_BYTES = b"0123456789abcdefABCDEF"
 _MAX_CHUNK_LINE = 1024
 _MAX_EXTENSION_BYTES = 16_384
+# A body may come in millions of tiny chunks: their sizes are looked up, not parsed.
+_SMALL_SIZES = {b"%x" % size: size for size in range(1, 256)} | {
+    b"%X" % size: size for size in range(1, 256)
+}
 
 
 class ChunkedBody:
     """Decodes a chunked body (RFC 9112 7.1), finds its end, checks and leaves extensions behind.
 
     Attributes:
+        chunks: how many chunk headers were read so far, for whoever bounds work by them.
         done: the last chunk and the trailer section have been read.
         trailers: the field lines of the trailer section, without CRLF, names checked.
     """
@@ -26,6 +31,7 @@ class ChunkedBody:
         "_max_fields",
         "_max_trailer",
         "_state",
+        "chunks",
         "done",
         "trailers",
     )
@@ -39,6 +45,7 @@ class ChunkedBody:
         self._extension_bytes = 0
         self._max_trailer = bounds.field_line
         self._max_fields = bounds.fields
+        self.chunks = 0
         self.done = False
         self.trailers: list[bytes] = []
 
@@ -57,6 +64,7 @@ class ChunkedBody:
         else:
             base = 0
         payload: list[bytes] = []
+        small = False
         i = start
         size = len(data)
         while i < size and not self.done:
@@ -79,11 +87,14 @@ class ChunkedBody:
                 i += 2
                 self._state = self._SIZE
             elif state == self._SIZE:
+                if small:
+                    i = self._small_chunks(data, i, payload)
                 end = data.find(b"\n", i, i + _MAX_CHUNK_LINE)
                 if end < 0:
                     self._check_open_size_line(data[i : i + _MAX_CHUNK_LINE], size - i)
                     break
                 self._size_line(data[i:end])
+                small = self._left < 256
                 i = end + 1
             else:
                 i = self._trailer_section(data, i)
@@ -96,6 +107,24 @@ class ChunkedBody:
         if len(payload) == 1:
             return payload[0], base + i
         return b"".join(payload), base + i
+
+    def _small_chunks(self, data: bytes, i: int, payload: list[bytes]) -> int:
+        """Take the small chunks at `i` that are whole; return the place of the first other one."""
+        before = len(payload)
+        find, size_of, append = data.find, _SMALL_SIZES.get, payload.append
+        while True:
+            end = find(b"\r\n", i, i + 4)
+            size = size_of(data[i:end]) if end > 0 else None
+            if size is None:
+                break
+            begin = end + 2
+            end = begin + size
+            if data[end : end + 2] != b"\r\n":
+                break
+            append(data[begin:end])
+            i = end + 2
+        self.chunks += len(payload) - before
+        return i
 
     def _check_open_size_line(self, line: bytes, available: int) -> None:
         if available >= _MAX_CHUNK_LINE:
@@ -114,6 +143,7 @@ class ChunkedBody:
             self._extension_bytes += len(extension)
             if self._extension_bytes > _MAX_EXTENSION_BYTES:
                 raise MessageRefused(400, "too many bytes of chunk extensions")
+        self.chunks += 1
         self._left = int(digits, 16)
         self._state = self._DATA if self._left else self._TRAILER
 

@@ -201,6 +201,44 @@ def test_start_and_done() -> None:
     assert body.feed(b"NEXT") == (b"", 0)
 
 
+@pytest.mark.parametrize(
+    ("after", "result"),
+    [
+        (b"0\r\n\r\n", (b"", [], b"")),
+        (b"00f;x=y\r\n" + b"e" * 15 + b"\r\n0\r\na: b\r\n\r\nGET", (b"e" * 15, [b"a: b"], b"GET")),
+        (b"Ff\r\n" + b"e" * 255 + b"\r\n100\r\n" + b"f" * 256 + b"\r\n0\r\n\r\n",
+         (b"e" * 255 + b"f" * 256, [], b"")),
+        (b"1\r\nxx\r\n0\r\n\r\n", "refused"),
+        (b"1\r\nx\n0\r\n\r\n", "refused"),
+        (b"1\nx\r\n0\r\n\r\n", "refused"),
+        (b"+1\r\nx\r\n0\r\n\r\n", "refused"),
+        (b"\r\nx\r\n0\r\n\r\n", "refused"),
+    ],
+)  # fmt: skip
+def test_after_many_tiny_chunks(after: bytes, result: Result) -> None:
+    """R35: what is read fast is read as strictly."""
+    tiny = b"1\r\na\r\n2\r\n\r\n\r\n" * 500
+    whole = decode([tiny + after])
+    if isinstance(result, tuple):
+        assert isinstance(whole, tuple)
+        assert whole == (b"a\r\n" * 500 + result[0], *result[1:])
+    else:
+        assert whole == result
+    assert whole == decode(cut(tiny + after, range(1, len(tiny + after))))
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 10_000])
+def test_chunks_are_counted(step: int) -> None:
+    """3.6: work can be bounded by the number of chunk headers that were read."""
+    body = ChunkedBody(Bounds())
+    assert body.chunks == 0
+    data = chunk(b"a") * 100 + chunk(b"b" * 300) + last_chunk([])
+    for place in range(0, len(data), step):
+        body.feed(data[place : place + step])
+    assert body.done
+    assert body.chunks == 102
+
+
 PAYLOADS = st.lists(st.binary(min_size=1, max_size=40), max_size=5)
 NAMES = st.text("abcXYZ-_", min_size=1, max_size=5)
 TRAILERS = st.lists(st.tuples(NAMES, st.text("v \t;:,é", max_size=6)), max_size=3)
