@@ -127,6 +127,7 @@ ROWS = [
     Row("get-1k-c1", "nginx_tuned", cpu_us=16.0),
     Row("get-1k-c1", "caddy", cpu_us=80.0),
     Row("get-1k-c1", "smartgw", cpu_us=24.0, set_aside=2, errors=3),
+    Row("get-1k-c1", "smartgw_nolog", cpu_us=22.0),
     Row(IDLE, "nginx", idle_kib=0.5),
     Row(IDLE, "smartgw", idle_kib=1.5),
     Row("get-1k-c32", "smartgw", cpu_us=25.0),

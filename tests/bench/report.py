@@ -50,14 +50,13 @@ def table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def overview(rows: Sequence[Row]) -> str:
-    """One line a case: each proxy's best figure, and our ratios."""
+    """One line a case: the others' best figures, ours as it comes, and the ratios."""
     proxies = tuple(dict.fromkeys(map(family, rows)))
     lines = []
     for case in dict.fromkeys(row.case for row in rows):
-        values = [best(rows, case, proxy) for proxy in proxies]
-        own = next(
-            (figure(row) for row in rows if (row.case, row.proxy) == (case, "smartgw")), None
-        )
+        ours = (row for row in rows if (row.case, row.proxy) == (case, "smartgw"))
+        own = next(map(figure, ours), None)
+        values = [own if proxy == "smartgw" else best(rows, case, proxy) for proxy in proxies]
         ratios = [ratio(own, best(rows, case, proxy)) for proxy in ("nginx", "haproxy", "caddy")]
         lines.append([case, *(_number(value) for value in values), *ratios])
     return table(["case", *proxies, "x nginx", "x HAProxy", "x Caddy"], lines)
@@ -115,7 +114,10 @@ def document(
     """All tables, as they stand on the page."""
     facts = "; ".join(f"{name}: {value}" for name, value in machine.items())
     parts = [f"{how} {facts}.", *(f"{name} is missing: {why}." for name, why in skipped.items())]
-    parts += [f"CPU µs a request ({IDLE}: KiB a connection), best variant:", overview(rows)]
+    parts += [
+        f"CPU µs a request ({IDLE}: KiB a connection), of the others the best variant:",
+        overview(rows),
+    ]
     for case in dict.fromkeys(row.case for row in rows):
         parts += [f"### {case}: {WHAT[case]}", case_table(rows, case)]
     return "\n\n".join(parts) + "\n"
