@@ -22,11 +22,15 @@ def feed(body: ChunkedBody, data: bytes, start: int) -> tuple[bytes, int, bytes]
     """
     if len(data) - start <= _SLICE:
         return *body.feed(data, start), b""
-    before = body.chunks
-    payload, end = body.feed(data[: start + _SLICE], start)
-    if body.done:
-        return payload, end, b""
-    if body.chunks - before > _MAX_CHUNKS:
-        return payload, len(data), data[end:]
-    more, end = body.feed(data, end)
-    return payload + more, end, b""
+    before, parts = body.chunks, []
+    while len(data) - start > _SLICE:
+        payload, taken = body.feed(data[start : start + _SLICE])
+        parts.append(payload)
+        start += taken
+        if body.done:
+            return b"".join(parts), start, b""
+        if body.chunks - before > _MAX_CHUNKS:
+            return b"".join(parts), len(data), data[start:]
+    payload, start = body.feed(data, start)
+    parts.append(payload)
+    return b"".join(parts), start, b""
