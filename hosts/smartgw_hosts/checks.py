@@ -8,8 +8,12 @@ does to a host: pool.py does.
 from smartgw_hosts.timers import Timers, spread
 
 SPACING = 1.0
-"""Seconds between the starts of two challenges to a host, however often it announces or the
-data path suspects it."""
+"""Seconds between the starts of two challenges to an address, however often its host announces or
+the data path suspects it."""
+
+ADDRESSES = 4
+"""Addresses of a host that may be challenged within SPACING: it may move at once, but one that
+names another address each time gets no more."""
 
 MOST_BACKOFF = 30.0
 
@@ -37,7 +41,7 @@ class _Check:
 
     def __init__(self) -> None:
         self.ticket: int | None = None
-        self.started = float("-inf")
+        self.started: dict[str, float] = {}  # by address, those of the last SPACING seconds
         self.failures = 0
         self.passes = 0
 
@@ -56,8 +60,8 @@ class Checks:
         self._by_host: dict[str, _Check] = {}
         self._by_ticket: dict[int, str] = {}
 
-    def begin(self, host_id: str, now: float) -> int | None:
-        """A ticket to challenge the host under now.
+    def begin(self, host_id: str, address: str, now: float) -> int | None:
+        """A ticket to challenge the host at `address` under now.
 
         None when one is out already, or when the last began so lately that a check was planned
         instead.
@@ -65,11 +69,15 @@ class Checks:
         check = self._by_host.setdefault(host_id, _Check())
         if check.ticket is not None:
             return None
-        if now < check.started + SPACING:
-            self._plan.set(host_id, check.started + SPACING)
+        check.started = {at: when for at, when in check.started.items() if now < when + SPACING}
+        last = check.started.get(address)
+        if last is None and len(check.started) >= ADDRESSES:
+            last = min(check.started.values())
+        if last is not None:
+            self._plan.set(host_id, last + SPACING)
             return None
         self._plan.cancel(host_id)
-        check.started = now
+        check.started[address] = now
         check.ticket = self._tickets.take()
         self._by_ticket[check.ticket] = host_id
         return check.ticket
@@ -111,6 +119,28 @@ class Checks:
             self._by_ticket.pop(check.ticket or 0, None)
             check.ticket = None
             check.failures = 0
+
+    def hold(self, host_id: str, now: float) -> None:
+        """No verdict counts that is yet to come; a check stays planned, but not for now."""
+        check = self._by_host.setdefault(host_id, _Check())
+        self._by_ticket.pop(check.ticket or 0, None)
+        check.ticket = None
+        self._plan.set(host_id, max(self._plan.when(host_id, now), now + SPACING))
+
+    def succeed(self, host_id: str, other: "Checks") -> None:
+        """What `other` asks and plans for the host is asked and planned here from now on.
+
+        `other` keeps only what the spacing needs.
+        """
+        self.void(host_id)
+        mine = self._by_host.pop(host_id, _Check())
+        check = self._by_host[host_id] = other._by_host.pop(host_id)
+        other._by_host[host_id] = mine
+        if check.ticket is not None:
+            self._by_ticket[check.ticket] = other._by_ticket.pop(check.ticket)
+        if host_id in other._plan:
+            self._plan.set(host_id, other._plan.when(host_id, 0.0))
+            other._plan.cancel(host_id)
 
     def forget(self, host_id: str) -> None:
         """The host is no longer known."""

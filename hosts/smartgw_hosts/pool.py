@@ -87,7 +87,8 @@ class Pool:
         self._grants = Grants(cluster, self.settings.trust)
         self._clock = WallClock(self.settings.skew)
         self._leases = Leases(self.settings.heartbeat * self.settings.missed)
-        # Verification of `address`, and of `pending_address` where a host has one.
+        # Verification of `address`, and of `pending_address` where a host has one. Until the
+        # first verdict on that, `address` is not challenged; later, only when its turn comes.
         self._tickets = Tickets()
         self._checks = Checks(self._tickets)
         self._move_checks = Checks(self._tickets)
@@ -155,10 +156,11 @@ class Pool:
         return self._flush()
 
     def suspect(self, host_id: str, now: float) -> list[Action]:
-        """The host refused a connection: challenge it at once (3.7)."""
+        """The host refused a connection: challenge it at once, where it says it is (3.7)."""
         host = self._hosts.get(host_id)
         if host is not None and host.record.state is _H:
-            self._check(host, now)
+            moving = host.record.pending_address is not None
+            (self._check_move if moving else self._check)(host, now)
         return self._flush()
 
     def enrol(self, enrolments: Iterable[Enrolment], now: float, wall_s: float) -> list[Action]:
@@ -202,8 +204,10 @@ class Pool:
             self._reconsider(host_id, now, wall)
         while (host_id := self._checks.due(now)) is not None:
             host = self._hosts[host_id]
+            if host.record.pending_address is not None and not host.record.pending_reason:
+                self._checks.hold(host_id, now)
             # A silent host is not asked again and again: it is when it is heard.
-            if host.record.state is _H or self._leases.fresh(host.heard, now):
+            elif host.record.state is _H or self._leases.fresh(host.heard, now):
                 self._check(host, now)
         while (host_id := self._move_checks.due(now)) is not None:
             self._check_move(self._hosts[host_id], now)
@@ -358,11 +362,11 @@ class Pool:
         if anew:
             self._checks.void(message.host_id)
             self._drop_move(host)
-        self._place(host, described.address)
+        self._place(host, described.address, now)
         if host.trusted:
             self._check_if_needed(host, message.kind is Kind.ANNOUNCE, anew, now)
 
-    def _place(self, host: _Host, address: str) -> None:
+    def _place(self, host: _Host, address: str, now: float) -> None:
         """Take note of where the host says it is; what serves goes on serving (2.2)."""
         record = host.record
         if address == (record.pending_address or record.address):
@@ -374,12 +378,16 @@ class Pool:
             self._change(host, address=address, verified_at=None)
         elif address != record.address:
             self._change(host, pending_address=address)
+            # That the host no longer signs for the old address is no fault.
+            self._checks.hold(record.host_id, now)
 
     def _check_if_needed(self, host: _Host, announced: bool, anew: bool, now: float) -> None:
         """Verify on re-announce, new boot, change of address, and to leave unhealthy (2.2)."""
         record = host.record
-        if record.pending_address is not None and not self._move_checks.under_way(record.host_id):
-            self._check_move(host, now)
+        if record.pending_address is not None:
+            if announced or anew or not self._move_checks.under_way(record.host_id):
+                self._check_move(host, now)
+            return
         if record.state is _H:
             # When the bus comes back all hosts announce at once; their turn comes anyway (1.7).
             calm = self._leases.back_within(self.settings.reverify, now)
@@ -393,15 +401,13 @@ class Pool:
 
     def _check(self, host: _Host, now: float) -> None:
         record = host.record
-        if (ticket := self._checks.begin(record.host_id, now)) is not None:
+        if (ticket := self._checks.begin(record.host_id, record.address, now)) is not None:
             self._out.append(Verify(ticket, record.host_id, record.address, record.key))
 
     def _check_move(self, host: _Host, now: float) -> None:
-        record = host.record
-        if record.pending_address is None:
-            return
-        if (ticket := self._move_checks.begin(record.host_id, now)) is not None:
-            self._out.append(Verify(ticket, record.host_id, record.pending_address, record.key))
+        record, address = host.record, host.record.pending_address
+        if address and (ticket := self._move_checks.begin(record.host_id, address, now)):
+            self._out.append(Verify(ticket, record.host_id, address, record.key))
 
     def _judge(self, host: _Host, verdict: Verdict, now: float) -> None:
         if verdict.ok:
@@ -409,20 +415,17 @@ class Pool:
             return
         reason = f"verification: {verdict.reason}"
         self._move(host, Event.DISPROVED, reason, now, verdict.detail)
-        self._checks.failed(host.record.host_id, now)
-        if (address := host.record.pending_address) is not None:
-            # Nothing serves at the old address any more: the new one is the only one.
-            self._drop_move(host)
-            self._place(host, address)
-            self._check(host, now)
+        if host.record.pending_address is None:
+            self._checks.failed(host.record.host_id, now)
+        else:
+            # Now the new address is the only one; how it is being verified goes on.
+            self._settle(host)
+            self._change(host, verified_at=None)
 
     def _judge_move(self, host: _Host, verdict: Verdict, now: float) -> None:
         """Only a good verdict for the pending address may touch the one that serves."""
-        address = host.record.pending_address
-        if verdict.ok and address is not None:
-            self._checks.void(host.record.host_id)
-            self._drop_move(host)
-            self._change(host, address=address)
+        if verdict.ok:
+            self._settle(host)
             self._verified(host, now)
         else:
             self._change(host, pending_reason=f"verification: {verdict.reason}")
@@ -447,6 +450,12 @@ class Pool:
             # What waits for a first proof is left to the tick, which looks at expiries before.
             serves = self._hosts[host_id].record.state is _H
             self._checks.put_off(host_id, self.settings.reverify if serves else 0.0, now)
+
+    def _settle(self, host: _Host) -> None:
+        """The pending address becomes the host's only one, with its checks."""
+        address = host.record.pending_address
+        self._checks.succeed(host.record.host_id, self._move_checks)
+        self._change(host, address=address, pending_address=None, pending_reason="")
 
     def _drop_move(self, host: _Host) -> None:
         if host.record.pending_address is not None:

@@ -138,9 +138,9 @@ def known_of(value: Any) -> KnownHost:
 
 
 def _dump_checks(checks: Checks) -> object:
-    """By host the ticket that is out, when it began, and the failures and passes before."""
+    """By host the ticket that is out, when each address was asked, and the verdicts before."""
     by_host = {
-        host_id: (check.ticket, _finite(check.started), check.failures, check.passes)
+        host_id: (check.ticket, dict(check.started), check.failures, check.passes)
         for host_id, check in checks._by_host.items()
     }
     return dict(checks._plan._due), by_host
@@ -151,7 +151,7 @@ def _load_checks(checks: Checks, data: Iterable[Any]) -> None:
     _load_timers(checks._plan, plan)
     for host_id, (ticket, started, failures, passes) in by_host.items():
         check = checks._by_host[host_id] = _Check()
-        check.ticket, check.started = ticket, _time(started)
+        check.ticket, check.started = ticket, dict(started)
         check.failures, check.passes = failures, passes
         if ticket is not None:
             checks._by_ticket[ticket] = host_id

@@ -28,6 +28,10 @@ class Timers:
     def __contains__(self, key: str) -> bool:
         return key in self._due
 
+    def when(self, key: str, default: float) -> float:
+        """When `key` is due, `default` if it is not."""
+        return self._due.get(key, default)
+
     def set(self, key: str, when: float) -> None:
         """Let `key` be due at `when`, whatever was set before."""
         self._due[key] = when

@@ -25,7 +25,8 @@ _P, _H, _U = HostState.PROVISIONAL, HostState.HEALTHY, HostState.UNHEALTHY
 TRANSITIONS: dict[tuple[HostState, Event], HostState | None] = {
     # The only way to healthy. A verdict counts only under a ticket that is still good, and
     # every step into unhealthy but DISPROVED, which uses one up, makes the host's tickets void:
-    # so the verification is always a fresh one.
+    # so the verification is always a fresh one. (After DISPROVED at an old address the ticket of
+    # the new one stays good: that address had no other verification.)
     (_P, Event.VERIFIED): _H,
     (_H, Event.VERIFIED): _H,
     (_U, Event.VERIFIED): _H,

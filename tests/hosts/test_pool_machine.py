@@ -132,6 +132,8 @@ class PoolMachine(RuleBasedStateMachine):
                 assert entry is not None, "1.4: not enrolled: never dialled"
                 assert action.key == entry.key == record.key
                 assert action.address in (record.address, record.pending_address)
+                if record.pending_address is not None and not record.pending_reason:
+                    assert action.address == record.pending_address, "N04: asked where it went"
         without = partial(replace, verified_at=None)
         assert {k: without(v) for k, v in view.items()} == {k: without(v) for k, v in after.items()}
 
@@ -266,6 +268,7 @@ class PoolMachine(RuleBasedStateMachine):
             and address in (before.address, before.pending_address)
         )
         self.answered.add(ticket)
+        wanted = {t for t in self.asked if self.pool.wants(t)} - {ticket}
         actions = self.tell(lambda pool: pool.verdict(ticket, Verdict(proof), now))
         after = self.pool.record(host_id)
         if before is None or after is None or not counts:
@@ -280,6 +283,9 @@ class PoolMachine(RuleBasedStateMachine):
         elif address == before.pending_address:
             changed = replace(after, pending_reason=before.pending_reason)
             assert changed == before, "N04: old url keeps its own state"
+        elif before.pending_address is not None:
+            assert after.address == before.pending_address, "N04: a move is never dropped"
+            assert all(self.pool.wants(t) for t in wanted)
 
     @rule(
         entries=st.lists(enrolments, min_size=2, max_size=5, unique_by=lambda entry: entry.host_id)
