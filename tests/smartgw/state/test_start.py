@@ -165,6 +165,25 @@ def test_without_bus_and_snapshot(cluster: Cluster, tmp_path: Path) -> None:
     assert gateway.ask(host.hostname).status == 200
 
 
+def test_a_bus_that_goes_away_before_all_was_heard(cluster: Cluster, tmp_path: Path) -> None:
+    """11.2: Complete is what has listened to the bus for one whole heartbeat interval: when the
+    bus goes away before, the interval begins anew when it is back."""
+    gateway = KeepingGateway(cluster, tmp_path / "state", discovery={"heartbeat": 1.0})
+    whole = 1.0
+    gateway.spawn_and_wait()
+    wait_until(lambda: not gateway.says("bus: not connected"), what="on the bus")
+    cluster.nats.kill()
+    wait_until(lambda: gateway.says("bus: not connected"), what="off the bus")
+    time.sleep(2 * whole + 1)
+    assert gateway.says("table: a heartbeat interval has not been listened to yet")
+    assert gateway.ask(f"nobody.{BASE_DOMAIN}").status == 503
+    bus_back(cluster)
+    began = time.monotonic()
+    wait_until(gateway.ready, what="ready")
+    assert time.monotonic() - began > whole
+    assert gateway.ask(f"nobody.{BASE_DOMAIN}").status == 404
+
+
 def test_a_disk_that_fails(cluster: Cluster, tmp_path: Path) -> None:
     """11.2: When nothing can be written traffic goes on, readiness says so, the log is not filled,
     and writing goes on when the disk is right again."""
