@@ -45,7 +45,7 @@ SLICE = 256
 MAX_ENTRIES = 32_768
 MAX_PENDING_BYTES = 4 << 20
 # Bounded, and emptied when full: hostnames are chosen by outsiders.
-MAX_REMEMBERED = 2_048
+MAX_REMEMBERED = 16_384
 
 
 class Formatter:

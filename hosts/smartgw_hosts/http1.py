@@ -32,6 +32,9 @@ _HOST_AND_PORT = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z_.-]+)(?::[0-9]*)
 _METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
 _MAX_METHOD = 64
 _MAX_REMEMBERED_NAME = 64
+# Sections of field lines that are remembered: in all some megabytes.
+_MAX_SECTION = 1_024
+_MAX_SECTIONS = 512
 
 
 class MessageRefused(Exception):
@@ -77,6 +80,7 @@ class FieldNames(dict[bytes, int]):
 
     def __init__(self, classify: Callable[[bytes], int], bound: int = 4_096) -> None:
         super().__init__()
+        self._sections: dict[bytes, RequestHead] = {}
         self._classify = classify
         self._bound = bound
 
@@ -95,6 +99,17 @@ class FieldNames(dict[bytes, int]):
                 self.clear()
             self[name] = kind
         return kind
+
+    def section(self, fields: bytes) -> "RequestHead | None":
+        """Return a head that had exactly these field lines; clients repeat theirs."""
+        return self._sections.get(fields)
+
+    def remember(self, fields: bytes, head: "RequestHead") -> None:
+        """Keep a head for `section`, if it is one that is likely to come again."""
+        if len(fields) <= _MAX_SECTION and not head.length and not head.expect:
+            if len(self._sections) >= _MAX_SECTIONS:
+                self._sections.clear()
+            self._sections[fields] = head
 
 
 class RequestHead:
@@ -140,6 +155,22 @@ class RequestHead:
     keep_alive: bool
     upgrade: tuple[bytes, ...]
     expect: bool
+
+    def again(self, method: bytes, target: bytes) -> "RequestHead":
+        """Return a head with the same fields and another method and target."""
+        head = RequestHead()
+        head.method = method
+        head.target = target
+        head.authority = self.authority
+        head.lines = self.lines
+        head.marked = self.marked
+        head.noted = self.noted
+        head.length = self.length
+        head.minor = self.minor
+        head.keep_alive = self.keep_alive
+        head.upgrade = self.upgrade
+        head.expect = self.expect
+        return head
 
 
 class ResponseHead:
@@ -257,6 +288,15 @@ def parse_request(head: bytes, names: FieldNames, bounds: Bounds) -> RequestHead
     Raises:
         MessageRefused: 400, 414, 417, 431 or 505; the connection cannot be used further.
     """
+    end = head.find(b"\r\n")
+    fields = head[end:]
+    known = names.section(fields)
+    if known is not None and end > 0:
+        line = head[:end]
+        if not line.translate(None, LINE_BYTES):
+            method, target, minor = _request_line(line, bounds)
+            if minor and target[:1] == b"/" and len(head) <= bounds.head:
+                return known.again(method, target)
     lines = head.split(b"\r\n")
     if head.translate(None, LINE_BYTES) != b"\r\n" * (len(lines) - 1):
         raise MessageRefused(400, "a line holds a control character or does not end with CRLF")
@@ -361,6 +401,8 @@ def parse_request(head: bytes, names: FieldNames, bounds: Bounds) -> RequestHead
     request.lines = kept
     request.marked = marked
     request.noted = noted
+    if minor and authority is None:
+        names.remember(fields, request.again(method, target))
     return request
 
 

@@ -75,15 +75,20 @@ class Path:
         """Which hostname is asked, by whom, under which id."""
         request = exchange.request
         self.name(exchange)
-        hostname = self._hostnames.get(request.authority)
-        if hostname is None:
-            hostname = hostname_of(request.authority)
+        authority = request.authority
+        # What the table knows is a hostname in its canonical form already.
+        if authority in self.snapshot.base:
+            exchange.hostname = authority
+        else:
+            hostname = self._hostnames.get(authority)
             if hostname is None:
-                return Reason.BAD_HOSTNAME
-            if len(self._hostnames) >= _MAX_HOSTNAMES:
-                self._hostnames.clear()
-            self._hostnames[request.authority] = hostname
-        exchange.hostname = hostname
+                hostname = hostname_of(authority)
+                if hostname is None:
+                    return Reason.BAD_HOSTNAME
+                if len(self._hostnames) >= _MAX_HOSTNAMES:
+                    self._hostnames.clear()
+                self._hostnames[authority] = hostname
+            exchange.hostname = hostname
         exchange.client, exchange.forwarding = exchange.downstream.forwarding(request)
         if request.method in _REFUSED_METHODS:
             return Reason.METHOD_NOT_ALLOWED
