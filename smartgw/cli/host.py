@@ -19,9 +19,10 @@ from smartgw.cli.process import cancel_on_signal, log_to_stderr, open_many_files
 from smartgw_hosts import keyfile
 from smartgw_hosts.addresses import Address, AddressRefused, parse_address
 from smartgw_hosts.agent import HostAgent
+from smartgw_hosts.bus_connection import BusAddress
 from smartgw_hosts.ids import check_app_id, check_id
 from smartgw_hosts.sidecar import Sidecar
-from smartgw_hosts.wire import WEIGHTS
+from smartgw_hosts.wire import TEXT_BYTES, WEIGHTS
 
 _T = TypeVar("_T")
 
@@ -206,6 +207,18 @@ def _weight(text: str) -> int:
     return int(text)
 
 
+def _bus(text: str) -> str:
+    BusAddress.parse(text, "a NATS server")
+    return text
+
+
+def _text(text: str) -> str:
+    # What is not UTF-8 in a command line is a lone surrogate here, which is not printable.
+    if not text.isprintable() or len(text.encode()) > TEXT_BYTES:
+        raise ValueError(f"{text[:80]!a} must be printable and at most {TEXT_BYTES} bytes")
+    return text
+
+
 # Name, what stands for its value, how it is read, default, what it is.
 _OPTIONS: tuple[tuple[str, str, Callable[[str], object], str | None, str], ...] = (
     ("app", "APP", _checked(check_app_id), None, "the id of an app that is served"),
@@ -233,7 +246,7 @@ _OPTIONS: tuple[tuple[str, str, Callable[[str], object], str | None, str], ...] 
     ),
     ("id", "ID", _checked(lambda text: check_id("host id", text)), None, "this host's id"),
     ("key", "FILE", Path, None, "this host's key, made by `smartgw keygen`"),
-    ("bus", "URL", str, None, "a NATS server (default: nats://127.0.0.1:4222)"),
+    ("bus", "URL", _checked(_bus), None, "a NATS server (default: nats://127.0.0.1:4222)"),
     ("bus-nkey", "FILE", Path, None, "holds the NKey seed (SU...) that signs in to NATS"),
     ("bus-ca", "FILE", Path, None, "holds the PEM certificates that NATS servers are checked by"),
     (
@@ -243,6 +256,12 @@ _OPTIONS: tuple[tuple[str, str, Callable[[str], object], str | None, str], ...] 
         "100",
         "this host's share among those of an app, 1 to 1000 (default: 100)",
     ),
-    ("region", "TEXT", str, "", "where this host is, shown in status"),
-    ("app-version", "TEXT", str, "", "which version runs here, shown in status"),
+    ("region", "TEXT", _checked(_text), "", "where this host is, shown in status"),
+    (
+        "app-version",
+        "TEXT",
+        _checked(_text),
+        "",
+        "which version runs here, shown in status",
+    ),
 )
