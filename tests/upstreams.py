@@ -369,13 +369,15 @@ def each(behaviour: Callable[[Connection, Request], None]) -> Script:
     return script
 
 
-def accept(connection: Connection, request: Request, extra: bytes = b"") -> None:
-    """Send a correct 101, with `extra` in the same write."""
+def accept(
+    connection: Connection, request: Request, extra: bytes = b"", fields: bytes = b""
+) -> None:
+    """Send a correct 101 with these field lines too, and `extra` in the same write."""
     key = request.one("sec-websocket-key").encode()
     proof = base64.b64encode(hashlib.sha1(key + GUID).digest())
     connection.send(
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Accept: " + proof + b"\r\n\r\n" + extra
+        b"Sec-WebSocket-Accept: " + proof + b"\r\n" + fields + b"\r\n" + extra
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.gateway import BASE_DOMAIN, Gateway, MakeHost
 from tests.raw_http import Answer
-from tests.upstreams import Connection, Request, answering, each
+from tests.upstreams import HANDSHAKE, Connection, Request, accept, answering, each
 
 REMOVED = (
     "X-Real-IP",
@@ -228,3 +228,23 @@ def test_te_is_not_passed_on(gateway: Gateway, make_host: MakeHost, te: str) -> 
     """RFC 9110 10.1.4: TE is hop-by-hop; of it only `trailers` may go on, as our own."""
     request = forwarded(gateway, make_host, f"TE: {te}", "Connection: TE")
     assert request.one("te") in ("", "trailers")
+
+
+def test_wide_cookies_of_interim_answers_and_upgrades(
+    gateway: Gateway, make_host: MakeHost
+) -> None:
+    """3.5: Domain goes from a Set-Cookie that names a base domain, on a 103 and a 101 too."""
+
+    def script(connection: Connection, request: Request) -> None:
+        cookie = f"Set-Cookie: a=b; Domain=.{BASE_DOMAIN}; Path=/\r\n".encode()
+        connection.send(b"HTTP/1.1 103 Early Hints\r\n", cookie, b"\r\n")
+        accept(connection, request, fields=cookie)
+        connection.ended(5)
+        raise EOFError
+
+    host = make_host(each(script))
+    with gateway.downstream() as client:
+        client.send(HANDSHAKE.format(hostname=host.hostname).encode())
+        answer = client.final_head()
+    assert (answer.status, [interim.status for interim in answer.interim]) == (101, [103])
+    assert [one.one("set-cookie") for one in (*answer.interim, answer)] == ["a=b; Path=/"] * 2

@@ -110,3 +110,51 @@ def test_without_a_header_nothing_is_served(behind_balancer: Gateway, make_host:
         downstream.send(f"GET / HTTP/1.1\r\nHost: {host.hostname}\r\n\r\n".encode())
         assert downstream.closed(2)
     assert not host.upstream.requests
+
+
+FORGED = (
+    "X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: https\r\n"
+    "X-Forwarded-Host: forged.test\r\nForwarded: for=203.0.113.9;host=forged.test\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    "header", [b"PROXY UNKNOWN\r\n", b"PROXY UNKNOWN ffff:: ffff:: 1 2\r\n", GOOD[8][0]]
+)
+def test_whom_the_balancer_does_not_know_is_not_trusted(
+    behind_balancer: Gateway, make_host: MakeHost, header: bytes
+) -> None:
+    """3.5: a client whose address the balancer cannot tell is not the balancer: its own word on
+    where it comes from is replaced.
+    """
+    host = make_host()
+    with behind_balancer.downstream() as downstream:
+        downstream.send(header, f"GET / HTTP/1.1\r\nHost: {host.hostname}\r\n{FORGED}\r\n".encode())
+        assert downstream.answer().status == 200
+    (request,) = host.upstream.requests
+    assert b"203.0.113.9" not in request.head
+    assert b"forged.test" not in request.head
+    assert request.one("x-forwarded-proto") == "http"
+
+
+@pytest.mark.parametrize(
+    "told", ['a";for="6.6.6.6', "a;for=6.6.6.6", 'a\\";for=6.6.6.6', "a, b;c=d"]
+)
+def test_nothing_breaks_out_of_what_a_trusted_proxy_passes_on(
+    behind_balancer: Gateway, make_host: MakeHost, told: str
+) -> None:
+    """3.5: what a trusted proxy tells of the client's Host cannot add a hop to Forwarded."""
+    host = make_host()
+    with behind_balancer.downstream() as downstream:
+        downstream.send(
+            # The balancer speaks for itself, and is a trusted proxy.
+            version_2("127.0.0.1", command=0),
+            f"GET / HTTP/1.1\r\nHost: {host.hostname}\r\nX-Forwarded-For: 1.2.3.4\r\n"
+            f'X-Forwarded-Host: {told}\r\nForwarded: for=9.9.9.9;host="x\r\n\r\n'.encode(),
+        )
+        assert downstream.answer().status == 200
+    (request,) = host.upstream.requests
+    forwarded = f"for=127.0.0.1;host={host.hostname};proto=http"
+    assert request.all("forwarded") == [forwarded.encode()]
+    assert request.one("x-forwarded-host") == host.hostname
+    assert request.one("x-forwarded-for") == "1.2.3.4, 127.0.0.1"
