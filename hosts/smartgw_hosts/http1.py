@@ -291,11 +291,11 @@ def parse_request(head: bytes, names: FieldNames, bounds: Bounds) -> RequestHead
     end = head.find(b"\r\n")
     fields = head[end:]
     known = names.section(fields)
-    if known is not None and end > 0:
+    if known is not None and len(head) <= bounds.field_line:
         line = head[:end]
-        if not line.translate(None, LINE_BYTES):
+        if not line.translate(None, LINE_BYTES) and fields.count(b"\r\n") <= bounds.fields:
             method, target, minor = _request_line(line, bounds)
-            if minor and target[:1] == b"/" and len(head) <= bounds.head:
+            if minor and target[:1] == b"/":
                 return known.again(method, target)
     lines = head.split(b"\r\n")
     if head.translate(None, LINE_BYTES) != b"\r\n" * (len(lines) - 1):
