@@ -24,6 +24,7 @@ BODY_BYTES = 4096
 
 SKEW_MS = 30_000
 """How far the gateway's clock may be from the host's."""
+_ELSEWHERE = "this host does not announce that address"
 _STALE = f"issued more than {SKEW_MS // 1000} s from this host's clock"
 
 NONCES_SECONDS = 60.0
@@ -148,6 +149,11 @@ def refused_as_stale(verdict: Verdict) -> bool:
     return verdict.reason is Proof.REFUSED and verdict.detail.endswith(_STALE)
 
 
+def refused_as_elsewhere(verdict: Verdict) -> bool:
+    """Tell whether the host refused to sign because it announces another address by now."""
+    return verdict.reason is Proof.REFUSED and verdict.detail.endswith(_ELSEWHERE)
+
+
 def _not_signed(status: int, body: bytes) -> Verdict:
     """Tell a host that refused to sign from something at its address that is no host."""
     if status in _DECLINES and len(body) <= BODY_BYTES:
@@ -232,7 +238,7 @@ class Responder:
             raise _Declined(403, "this host has another key")
         announced = {parse_address(address) for address in self._addresses()}
         if parse_address(challenge.address) not in announced:
-            raise _Declined(403, "this host does not announce that address")
+            raise _Declined(403, _ELSEWHERE)
 
     def _check_fresh(self, challenge: Challenge, now: float, now_ms: int) -> None:
         """Last of the checks: only what would be signed may use the nonces' memory."""

@@ -159,8 +159,7 @@ class Pool:
         """The host refused a connection: challenge it at once, where it says it is (3.7)."""
         host = self._hosts.get(host_id)
         if host is not None and host.record.state is _H:
-            moving = host.record.pending_address is not None
-            (self._check_move if moving else self._check)(host, now)
+            (self._check_move if host.record.pending_address else self._check)(host, now)
         return self._flush()
 
     def enrol(self, enrolments: Iterable[Enrolment], now: float, wall_s: float) -> list[Action]:

@@ -109,6 +109,7 @@ class Exchange:
         link: the host that was chosen, None before.
         pending: body bytes that wait for an upstream connection; bounded by PENDING_LIMIT.
         tried: hosts that failed before anything was sent, None before the first did.
+        looks: how often the table is looked at again when nobody is left, for a host is moving.
         failure: the first failure, which is what is answered when nobody is left.
         status: what was answered, 0 before.
         admitted: counted among its app's requests.
@@ -123,6 +124,7 @@ class Exchange:
         "forwarding",
         "hostname",
         "link",
+        "looks",
         "over",
         "pending",
         "pending_size",
@@ -159,6 +161,7 @@ class Exchange:
         self.trailers: list[bytes] = _NO_TRAILERS
         self.tried: set[HostLink] | None = None
         self.failure: Reason | None = None
+        self.looks = 0
         self.reason: Reason | None = None
         self.sent = _NONE
         self.status = 0

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from smartgw.proxy.upstream import UpstreamConnection
 
 _MAX_ATTEMPTS = 4
+# A host that moves signs for its old address no longer, until its new one is verified and in the
+# table: how often and how far apart the table is looked at meanwhile.
+_LOOKS, _LOOK_SECONDS = 40, 0.05
 _MAX_HOSTNAMES = 4_096
 _PROTOCOLS = ("HTTP/1.0", "HTTP/1.1")
 _REFUSED_METHODS = frozenset((b"CONNECT", b"TRACE"))
@@ -207,13 +210,21 @@ class Path:
         elif len(tried) < _MAX_ATTEMPTS:
             link = choose(self._untried(exchange, tried), self.pools.link, random.random)
         if link is None:
-            self.refuse(exchange, exchange.failure or Reason.NO_UPSTREAM)
+            if exchange.looks:
+                exchange.looks -= 1
+                self.pools.loop.call_later(_LOOK_SECONDS, self._look_again, exchange)
+            else:
+                self.refuse(exchange, exchange.failure or Reason.NO_UPSTREAM)
             return
         exchange.link = link
         link.outstanding += 1
         connection = link.take(exchange)
         if connection is not None:
             self.carry(exchange, connection)
+
+    def _look_again(self, exchange: Exchange) -> None:
+        if not exchange.over:
+            self.attempt(exchange)
 
     def _untried(self, exchange: Exchange, tried: "set[HostLink]") -> list[HostEntry]:
         """Return the hosts that may still be tried: of today's table, for a host may have moved,
@@ -238,9 +249,10 @@ class Path:
             exchange.downstream.resume_body()
         connection.carry(exchange, pending)
 
-    def attempt_failed(self, exchange: Exchange, reason: Reason) -> None:
+    def attempt_failed(self, exchange: Exchange, reason: Reason, *, moving: bool = False) -> None:
         """No connection to the chosen host; nothing was sent, so the next host may have it.
 
+        `moving`: the host says that it is elsewhere now, which the table will say in a moment.
         What exactly was wrong is the host's status's to tell, not the client's to know.
         """
         if exchange.over:
@@ -252,6 +264,8 @@ class Path:
             exchange.tried = set()
             exchange.failure = reason
         exchange.tried.add(link)
+        if moving and not exchange.looks:
+            exchange.looks = _LOOKS
         link.done(exchange)
         self.counters.attempts_failed += 1
         self.attempt(exchange)

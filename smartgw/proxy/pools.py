@@ -15,7 +15,7 @@ from smartgw.proxy.dialler import UNIX, ConnectFailed, Dialler
 from smartgw.proxy.exchange import Exchange
 from smartgw.proxy.upstream import NO_KEEPALIVE, UpstreamConnection
 from smartgw.routing.table import HostEntry
-from smartgw_hosts.challenge import Proof, Verdict
+from smartgw_hosts.challenge import Proof, Verdict, refused_as_elsewhere
 from smartgw_hosts.http1 import Bounds
 from smartgw_hosts.identity import PublicKey
 
@@ -218,7 +218,8 @@ class HostLink:
         self.doubt()
         for exchange in self._waiting:
             del self._waiting[exchange]
-            pools.path.attempt_failed(exchange, _ANSWER_FOR[verdict.reason])
+            moving = refused_as_elsewhere(verdict)
+            pools.path.attempt_failed(exchange, _ANSWER_FOR[verdict.reason], moving=moving)
             break
         if self._waiting:
             self._dial()
