@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from tests.drills.crowd import HEARTBEAT, Crowd
-from tests.drills.machine import Load, Meter, Peak, alone, many_files, metrics
+from tests.drills.machine import Load, Meter, Peak, alone, change, many_files, metrics, unharmed
 from tests.drills.paced import Paced
 from tests.gateway import Cluster, wait_until
 
@@ -71,17 +71,15 @@ def drill(args: argparse.Namespace) -> tuple[str, bool]:
             after = paced.during(5.0)
             drops, stalls = now["smartgw_bus_drops_total"], now["smartgw_stalls_total"]
             print(f"with them: {after}\nrefused {refused:g}, dropped {drops:g}, stalls {stalls:g}")
-            ratio = during.p99 / before.p99
             good = (
                 seconds <= WITHIN
                 and peak.grown <= MOST_MIB
-                and ratio <= MOST_RATIO
-                and not during.lost
+                and unharmed(before, during, MOST_RATIO)
             )
             return (
                 f"{args.hosts} hosts verified in {seconds:.1f} s, memory {peak.grown:+.1f} MiB, "
                 f"control process {storm.control:.2f} cores then {steady.control:.2f}, "
-                f"p99 {before.p99:.2f} -> {during.p99:.2f} ms ({ratio:.2f}x), lost {during.lost}"
+                f"{change(before, during)}"
             ), good
     finally:
         for part in (crowd, paced):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import resource
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from tests.bench.proc import busy_seconds, cpu_seconds, tree
 from tests.bench.rig import on_core
+from tests.drills.paced import Phase
 from tests.gateway import Cluster, Config, Gateway
 from tests.generations import file_descriptors
 
@@ -40,6 +40,9 @@ def alone(cluster: Cluster, changes: Config | None = None) -> Iterator[Gateway]:
     with contextlib.nullcontext() if several else on_core(theirs):
         gateway = cluster.gateway(changes)
     os.sched_setaffinity(0, {ours})
+    if not several:
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(gateway.pid, os.SCHED_RR, os.sched_param(1))
     first(gateway.pid)
     yield gateway
 
@@ -67,10 +70,9 @@ def resident(gateway: Gateway) -> int:
     total = 0
     for pid in tree(gateway.pid):
         with contextlib.suppress(OSError):
-            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-            found = re.search(r"^Rss:\s+(\d+) kB", text, re.MULTILINE)
-            total += int(found[1]) * 1024 if found else 0
-    return total
+            # Not smaps: to read that holds up whoever it is about.
+            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return total * resource.getpagesize()
 
 
 def descriptors(gateway: Gateway) -> int:
@@ -118,6 +120,21 @@ class Meter:
         control, *workers = tree(self._pid)
         busy = busy_seconds(Path("/proc/stat").read_text())
         return cpu_seconds([control]), cpu_seconds(workers), busy, time.monotonic()
+
+
+SLACK_MS = 0.25
+"""By so much two looks at the 99th percentile of a quiet gateway differ, whatever they are."""
+
+
+def unharmed(before: Phase, during: Phase, ratio: float) -> bool:
+    """Whether nothing was lost and the 99th percentile is at most `ratio` times what it was."""
+    return not during.lost and during.p99 <= before.p99 * ratio + SLACK_MS
+
+
+def change(before: Phase, during: Phase) -> str:
+    """The two in one figure."""
+    times = during.p99 / before.p99 if before.p99 else 0.0
+    return f"p99 {before.p99:.2f} -> {during.p99:.2f} ms ({times:.2f}x), lost {during.lost}"
 
 
 class Peak:

@@ -1,0 +1,159 @@
+"""Clients that are slow on purpose, and crowds of silent ones: who else notices?
+
+`python -m tests.drills.slow [--slow 400] [--idle 20000] [--seconds 80] [--short]`. slowhttptest
+sends slow heads, slow bodies and reads slowly; connections from 40 addresses say nothing, or
+nothing more after one request. Prints how many were closed by their deadlines, the memory of those
+that are held, and the latency of others; exit code 1 when it was too much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+from tests.drills.clients import Many, addresses
+from tests.drills.machine import Peak, alone, change, many_files, unharmed
+from tests.drills.paced import Paced
+from tests.gateway import Cluster, Gateway, Host
+from tests.servers import die_with, find_binary
+from tests.upstreams import Connection
+
+MOST_RATIO = 1.2
+IDLE_KIB = 6.0
+"""Of a connection that says nothing; what the kernel holds is not the gateway's."""
+SLOW_KIB = 384.0
+"""Of a connection that is slow: what was read of an answer and cannot be written."""
+_ADDRESSES = 40
+_LARGE = b"x" * (4 << 20)
+_MODES = {
+    "slow heads": ("-H", "-i", "5", "-x", "24", "-p", "3"),
+    "slow bodies": ("-B", "-i", "5", "-s", "65536", "-x", "10", "-t", "POST", "-p", "3"),
+    "slow reads": ("-X", "-w", "512", "-y", "1024", "-n", "5", "-z", "32", "-k", "1", "-p", "3"),
+}
+
+
+def app(connection: Connection) -> None:
+    """Reads bodies as they come, and answers with more than fits anywhere."""
+    while True:
+        connection.read_body(connection.head())
+        connection.reply(_LARGE)
+
+
+def attack(
+    gateway: Gateway, host: Host, count: int, seconds: int
+) -> dict[str, subprocess.Popen[str]]:
+    """Start slowhttptest in each of its modes."""
+    binary = find_binary("slowhttptest", "SMARTGW_SLOWHTTPTEST")
+    parent = os.getpid()
+    return {
+        mode: subprocess.Popen(
+            [
+                *(binary, *options, "-c", str(count), "-r", "200", "-l", str(seconds), "-v", "1"),
+                # As a proxy the gateway gets the app's hostname in an absolute-form target.
+                *("-u", f"http://{host.hostname}/", "-d", f"127.0.0.1:{gateway.port}"),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            preexec_fn=lambda: die_with(parent),
+        )
+        for mode, options in _MODES.items()
+    }
+
+
+def closed(output: str) -> str:
+    """What slowhttptest says became of its connections."""
+    plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", output)
+    found = re.findall(r"(?m)^\s*(pending|connected|error|closed):\s+(\d+)", plain)
+    return " ".join(f"{name} {count}" for name, count in found[-4:]) or plain[-300:]
+
+
+def drill(args: argparse.Namespace) -> tuple[str, bool]:
+    """Return the figure and whether it is good enough."""
+    cluster = Cluster(enrolled=8)
+    paced = many = None
+    attacks: dict[str, subprocess.Popen[str]] = {}
+    try:
+        changes = {
+            "limits": {"connections_per_address": 4 * args.slow},
+            "deadlines": {"keepalive": args.keepalive},
+        }
+        with alone(cluster, changes) as gateway:
+            host = cluster.host(app)
+            paced = Paced(cluster, gateway, rate=args.rate, source="127.0.1.1")
+            before = paced.during(args.before)
+            print(f"before: {before}", flush=True)
+            peak = Peak(gateway)
+            many, sources = Many(gateway.port), addresses(_ADDRESSES)
+            half = args.idle // 2
+            asked = f"GET / HTTP/1.1\r\nHost: {paced.hosts[0].hostname}\r\n\r\n".encode()
+            paced.phase()
+            many.add(half, sources, b"", args.idle / 10)
+            many.add(half, sources, asked, args.idle / 10)
+            many.look()
+            peak.look()
+            idle, coming = peak.grown, paced.phase()
+            print(f"{many.open} idle: {idle:+.1f} MiB, {dict(many.answers)}; {coming}", flush=True)
+            attacks = attack(gateway, host, args.slow, args.seconds)
+            until = time.monotonic() + args.seconds
+            while time.monotonic() < until:
+                many.look(1.0)
+                peak.look()
+            during = paced.phase()
+            print(f"during: {during}; {many.open} idle ones are left", flush=True)
+            for mode, process in attacks.items():
+                print(f"{mode}: {closed(process.communicate(timeout=30)[0])}")
+            after = paced.during(args.before)
+            print(f"after: {after}; before + {peak.grown:.1f} MiB at most")
+            allowed = (args.idle * IDLE_KIB + 3 * args.slow * SLOW_KIB) / 1024
+            quiet = max(before, after, key=lambda phase: phase.p99)
+            silent = many.answers["200"] == half and many.open == 0
+            harmed = max(coming, during, key=lambda phase: phase.p99)
+            good = (
+                unharmed(quiet, coming, MOST_RATIO)
+                and unharmed(quiet, during, MOST_RATIO)
+                and silent
+                and peak.grown <= allowed
+            )
+            return (
+                f"{args.idle} idle ones {idle:+.1f} MiB, with 3 x {args.slow} slow ones "
+                f"{peak.grown:+.1f} MiB (at most {allowed:.0f}), {many.open} not closed in time, "
+                f"others {change(quiet, harmed)}"
+            ), good
+    finally:
+        for process in attacks.values():
+            process.kill()
+            process.communicate()
+        if many is not None:
+            many.close()
+        if paced is not None:
+            paced.stop()
+        cluster.stop()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the drill and print its figure."""
+    parser = argparse.ArgumentParser("slow", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--slow", type=int, default=400, help="connections of each slow kind")
+    parser.add_argument("--idle", type=int, default=20_000)
+    parser.add_argument("--seconds", type=int, default=80, help="of slowness; deadlines are 75 s")
+    parser.add_argument("--keepalive", type=float, default=75.0)
+    parser.add_argument("--before", type=float, default=10.0, help="seconds of traffic alone")
+    parser.add_argument("--rate", type=float, default=500.0, help="requests a second of others")
+    parser.add_argument("--short", action="store_true", help="2,000 idle and 3 x 60 slow, 15 s")
+    args = parser.parse_args(argv)
+    if args.short:
+        args.slow, args.idle, args.seconds, args.keepalive, args.before = 60, 2_000, 15, 10.0, 4.0
+    many_files()
+    figure, good = drill(args)
+    print(figure)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
