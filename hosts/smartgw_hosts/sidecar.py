@@ -13,12 +13,13 @@ from types import TracebackType
 from typing import Final, Self
 
 from smartgw_hosts.challenge import Responder
+from smartgw_hosts.places import Places
 from smartgw_hosts.sidecar_app import AppPool
 from smartgw_hosts.sidecar_http import Connection, HttpConnection
 from smartgw_hosts.sidecar_raw import RawConnection
 
 CONNECTIONS: Final = 4096
-"""Connections at once; one more is reset. Each may hold one to the app."""
+"""Connections at once; one more is reset (places.py says which). Each may hold one to the app."""
 GRACE: Final = 20.0
 """Seconds for what is in flight when the sidecar stops (contract 11.1)."""
 SETTLE: Final = 0.5
@@ -51,8 +52,7 @@ class Sidecar:
         self.stopping = False
         self._listen = listen
         self._raw = raw
-        self._limit = connections
-        self._connections: set[Connection] = set()
+        self._places: Places[Connection] = Places(connections)
         self._empty = asyncio.Event()
         self._listener: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -67,7 +67,7 @@ class Sidecar:
     @property
     def connections(self) -> int:
         """Connections from gateways now."""
-        return len(self._connections)
+        return len(self._places)
 
     async def start(self) -> None:
         """Begin to listen. Raises OSError when the address cannot be listened on."""
@@ -87,19 +87,19 @@ class Sidecar:
             self._listener.close()
         try:
             async with asyncio.timeout(grace):
-                if self._connections:
+                if self._places:
                     await asyncio.sleep(SETTLE)
-                while self._connections:
-                    for connection in tuple(self._connections):
+                while self._places:
+                    for connection in self._places.all():
                         connection.close_if_idle()
                     self._empty.clear()
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._empty.wait(), 0.1)
         except TimeoutError:
             pass
-        if self._connections:
-            _log.warning("%d connections were cut after %g s", len(self._connections), grace)
-        for connection in tuple(self._connections):
+        if self._places:
+            _log.warning("%d connections were cut after %g s", len(self._places), grace)
+        for connection in self._places.all():
             connection.abort()
         self.pool.close()
         if self._sweeper is not None:
@@ -120,21 +120,25 @@ class Sidecar:
         await self.stop()
 
     def opened(self, connection: Connection) -> bool:
-        if len(self._connections) >= self._limit:
-            return False
-        self._connections.add(connection)
-        return True
+        peer = connection.transport.get_extra_info("peername")
+        has_place, gone = self._places.enter(connection, peer[0] if peer else "")
+        if gone is not None:
+            gone.abort()
+        return has_place
+
+    def begun(self, connection: Connection, *, proven: bool) -> bool:
+        return self._places.opened(connection, proven=proven)
 
     def lost(self, connection: Connection) -> None:
-        self._connections.discard(connection)
-        if not self._connections:
+        self._places.leave(connection)
+        if not self._places:
             self._empty.set()
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(1)
             now = time.monotonic()
-            for connection in tuple(self._connections):
+            for connection in self._places.all():
                 if connection.deadline <= now:
                     connection.expire()
             self.pool.prune()

@@ -37,6 +37,13 @@ HEAD_TIMEOUT: Final = 10.0
 """Seconds for a request head, and for a challenge, once begun."""
 LINGER: Final = 5.0
 """Seconds for which the rest of a request is read whose answer has been given."""
+BODY_TIMEOUT: Final = 45.0
+"""Seconds for which nothing of a request's body may come. This and the next two are longer than a
+gateway's by default, so that it decides; they are for those who are no gateway."""
+ANSWER_TIMEOUT: Final = 90.0
+"""Seconds for which nothing of an answer may be taken, once its buffers are full."""
+TUNNEL_TIMEOUT: Final = 660.0
+"""Seconds for which a tunnel may carry nothing."""
 FLUSH_TIMEOUT: Final = 20.0
 """Seconds that a last answer may take to be read."""
 NEVER: Final = float("inf")
@@ -58,6 +65,9 @@ class Registry(Protocol):
     def opened(self, connection: "Connection") -> bool:
         """False when there are too many of them."""
 
+    def begun(self, connection: "Connection", *, proven: bool) -> bool:
+        """Its first request was a challenge that was answered, or not; False when it must go."""
+
     def lost(self, connection: "Connection") -> None: ...
 
 
@@ -65,6 +75,7 @@ class Connection(Protocol):
     """What the registry sees of a connection: when it has waited too long, and how to end it."""
 
     deadline: float
+    transport: asyncio.Transport
 
     def expire(self) -> None: ...
     def close_if_idle(self) -> None: ...
@@ -104,6 +115,7 @@ class HttpConnection(asyncio.Protocol):
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._begun = False
         self.deadline = time.monotonic() + HEAD_TIMEOUT
         self._input = b""
         self._request: RequestHead | None = None  # the one being served
@@ -163,9 +175,11 @@ class HttpConnection(asyncio.Protocol):
         self._client_full = True
         if self._app is not None:
             self._app.transport.pause_reading()
+        self._wait()
 
     def resume_writing(self) -> None:
         self._client_full = False
+        self._wait()
         if self._app is not None:
             self._app.transport.resume_reading()
         self._advance()
@@ -180,7 +194,20 @@ class HttpConnection(asyncio.Protocol):
         elif self._answered:
             self.deadline = time.monotonic() + LINGER
         self._input += data
+        self._wait()
         self._advance()
+
+    def _wait(self) -> None:
+        """While a request is served: whose turn it is has so long for it."""
+        if self._request is None or self._asked is not None or self._answered or self._closed:
+            return
+        now = time.monotonic()
+        if self._client_full:
+            self.deadline = now + ANSWER_TIMEOUT
+        elif self._body is not None and not self._body.done and not self._app_full:
+            self.deadline = now + BODY_TIMEOUT
+        else:
+            self.deadline = NEVER  # the app's turn: the gateway's going ends ours
 
     def _advance(self) -> None:
         """Do what the bytes at hand allow, then say whether more are wanted."""
@@ -211,15 +238,18 @@ class HttpConnection(asyncio.Protocol):
         request = parse_request(raw, NAMES, BOUNDS)
         if request.method == b"CONNECT":
             raise MessageRefused(405, "an app is no proxy")
+        challenged = raw.split(b" ", 2)[1] == challenge.PATH
+        if not challenged and not self._begins(proven=False):
+            raise MessageRefused(503, "too many connections did not open with a challenge")
         self._request, self._raw_head = request, raw
         self._body = body_of(request.length)
         self._discard = self._answering = self._answered = False
         self._last = self._registry.stopping or not request.keep_alive or request.minor == 0
-        if raw.split(b" ", 2)[1] == challenge.PATH:
+        if challenged:
             self._asked = bytearray()
             self._body_progress()
             return True
-        self.deadline = NEVER  # the gateway's deadlines rule, and its going ends ours
+        self._wait()
         kept = self._registry.pool.take()
         if kept is not None:
             self._ask(kept)
@@ -227,6 +257,12 @@ class HttpConnection(asyncio.Protocol):
             self._connecting = asyncio.create_task(self._registry.pool.connect())
             self._connecting.add_done_callback(self._connected)
         return True
+
+    def _begins(self, *, proven: bool) -> bool:
+        """The first request says what the connection is; False when it has no place as such."""
+        if not self._begun:
+            self._begun = self._registry.begun(self, proven=proven)
+        return self._begun
 
     def _read_body(self) -> bool:
         assert self._body is not None
@@ -252,6 +288,8 @@ class HttpConnection(asyncio.Protocol):
             status, answer = answer_challenge(
                 self._registry.responder, self._raw_head, self._request, asked
             )
+            if not self._begins(proven=status == 200):
+                self._last = True
             self._answer_here(status, answer)
             return
         if not self._body.done:
@@ -261,6 +299,8 @@ class HttpConnection(asyncio.Protocol):
         self._body = None
         if self._answered:
             self._next()
+        else:
+            self._wait()
 
     # --- the app
 
@@ -301,6 +341,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_app_full(self, full: bool) -> None:
         self._app_full = full
+        self._wait()
         self._advance()
 
     # --- the answer
@@ -344,13 +385,17 @@ class HttpConnection(asyncio.Protocol):
             self.on_fault("app_malformed", "the app switched protocols before the request was over")
             return
         self._registry.pool.forget(app)
-        join(self.transport, app.transport, lambda: self._registry.lost(self), lambda: None)
+        join(self.transport, app.transport, lambda: self._registry.lost(self), self._tunnelled)
+        self._tunnelled()
         if not self._app_full:
             self.transport.resume_reading()
         if self._input:
             app.transport.write(self._input)
             self._input = b""
         self.transport.write(_response_head(raw, response, self._request) + early)
+
+    def _tunnelled(self) -> None:
+        self.deadline = time.monotonic() + TUNNEL_TIMEOUT
 
     def on_fault(self, error: str, detail: str) -> None:
         """The app's answer is missing, cut or nonsense."""

@@ -15,7 +15,7 @@ from smartgw_hosts.sidecar_app import BUFFER, CONNECT_TIMEOUT, NAMES
 from smartgw_hosts.sidecar_http import (
     HEAD_TIMEOUT,
     IDLE_TIMEOUT,
-    NEVER,
+    TUNNEL_TIMEOUT,
     Registry,
     answer_challenge,
     own_answer,
@@ -66,6 +66,7 @@ class RawConnection(asyncio.Protocol):
         self._registry = registry
         self.deadline = time.monotonic() + HEAD_TIMEOUT
         self._input = b""
+        self._proven = False  # it opened with a challenge that was answered
         self._judged = False  # whether the connection opens with a challenge
         self._ended = False  # the gateway sends no more
         self._task: asyncio.Task[None] | None = None
@@ -116,6 +117,7 @@ class RawConnection(asyncio.Protocol):
         status, answer = answer_challenge(
             self._registry.responder, opening.raw_head, opening.request, opening.body
         )
+        self._proven = status == 200 and self._registry.begun(self, proven=True)
         last = self._registry.stopping or not opening.request.keep_alive
         self.transport.write(own_answer(status, answer, *([b"Connection: close"] if last else [])))
         self.deadline = time.monotonic() + IDLE_TIMEOUT
@@ -124,9 +126,15 @@ class RawConnection(asyncio.Protocol):
 
     def _relay(self) -> None:
         if self._task is None:
-            self.deadline = NEVER
+            if not self._proven and not self._registry.begun(self, proven=False):
+                reset(self.transport)
+                return
+            self._tunnelled()
             self.transport.pause_reading()
             self._task = asyncio.create_task(self._connect())
+
+    def _tunnelled(self) -> None:
+        self.deadline = time.monotonic() + TUNNEL_TIMEOUT
 
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
@@ -146,7 +154,7 @@ class RawConnection(asyncio.Protocol):
             self.transport,
             upstream,
             lambda: self._registry.lost(self),
-            lambda: None,
+            self._tunnelled,
             first_ended=self._ended,
         )
         self.transport.resume_reading()

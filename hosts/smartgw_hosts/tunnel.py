@@ -15,12 +15,19 @@ class TunnelEnd(asyncio.Protocol):
 
     peer: "TunnelEnd"
 
-    def __init__(self, transport: asyncio.Transport, on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        on_lost: Callable[[], None],
+        on_bytes: Callable[[], None],
+    ) -> None:
         self.transport = transport
         self._on_lost = on_lost
+        self._on_bytes = on_bytes
         self.ended = False
 
     def data_received(self, data: bytes) -> None:
+        self._on_bytes()
         self.peer.transport.write(data)
 
     def eof_received(self) -> bool:
@@ -58,17 +65,18 @@ def join(
     first: asyncio.Transport,
     second: asyncio.Transport,
     on_first_lost: Callable[[], None],
-    on_second_lost: Callable[[], None],
+    on_bytes: Callable[[], None],
     *,
     first_ended: bool = False,
 ) -> None:
     """From now on these two are a tunnel; `first_ended` when the first's half-close came before.
 
+    `on_bytes` is called whenever either brings something: how long nothing may is the caller's.
     Reading that was paused is still paused. Bytes that wait are best written after this, so that
     the tunnel hears of a full buffer.
     """
-    one = TunnelEnd(first, on_first_lost)
-    other = TunnelEnd(second, on_second_lost)
+    one = TunnelEnd(first, on_first_lost, on_bytes)
+    other = TunnelEnd(second, lambda: None, on_bytes)
     one.peer, other.peer = other, one
     one.ended = first_ended
     first.set_protocol(one)

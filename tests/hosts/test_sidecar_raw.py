@@ -191,6 +191,40 @@ def test_waiting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         echoed(relayed, b"y")
 
 
+def test_tunnels_that_carry_nothing_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3.11: an idle tunnel ends, whether or not a challenge opened it; a busy one lives."""
+    monkeypatch.setattr(sidecar_raw, "TUNNEL_TIMEOUT", 1.5)
+    with front() as (_, running), running.connect() as proven, running.connect() as other:
+        prove(proven)
+        for _ in range(6):
+            time.sleep(0.5)
+            echoed(proven, b"x")
+            echoed(other, b"y")
+        assert proven.closed(4)
+        assert other.closed(4)
+
+
+def test_no_crowd_keeps_a_gateway_out() -> None:
+    """3.11: tunnels that no challenge opened hold a quarter of the places from one address."""
+    with front(connections=8) as (_, running):
+        crowd = []
+        for number in range(4):
+            crowd.append(running.connect())
+            if number < 2:
+                echoed(crowd[-1], b"x")
+            else:
+                assert crowd[-1].closed(2)
+        crowd[1].reset()
+        gateways = []
+        for _ in range(6):
+            time.sleep(0.05)
+            gateways.append(running.connect())
+            prove(gateways[-1])
+            echoed(gateways[-1], b"z")
+        for client in (*crowd, *gateways):
+            client.reset()
+
+
 def test_stop() -> None:
     """11.1: idle connections end at once, relayed ones when they are over."""
     with front() as (_, running), running.connect() as idle, running.connect() as relayed:
