@@ -46,6 +46,7 @@ MAX_ENTRIES = 32_768
 MAX_PENDING_BYTES = 4 << 20
 # Bounded, and emptied when full: hostnames are chosen by outsiders.
 MAX_REMEMBERED = 16_384
+MAX_STAMPS = 1_024
 
 
 class Formatter:
@@ -56,7 +57,7 @@ class Formatter:
 
     def __init__(self, *, query: bool = False) -> None:
         self._query = query
-        self._seconds: dict[int, str] = {}
+        self._stamps: dict[int, str] = {}
         self._remembered: dict[str | bytes | None, str] = {}
 
     def lines(self, entries: Iterable[Entry], wall_offset: float) -> tuple[bytes, int]:
@@ -91,21 +92,20 @@ class Formatter:
             reason,
             user_agent,
         ) = entry
-        if not self._query:
-            path, mark, _ = target.partition(b"?")
-            target = path + mark
-        second, millis = divmod(int((start + wall_offset) * 1000), 1000)
-        seconds = self._seconds.get(second) or self._stamp(second)
+        if not self._query and b"?" in target:
+            target = target[: target.index(b"?") + 1]
+        moment = int((start + wall_offset) * 1000)
+        stamp = self._stamps.get(moment) or self._stamp(moment)
         known = self._remembered
         # Strings that come again and again are escaped once; the others each time.
         return (
-            f'{{"time":"{seconds}.{millis:03d}Z","duration_ms":{duration * 1000:.3f}'
+            f'{{"time":"{stamp}","duration_ms":{int(duration * 1e6) / 1000}'
             f',"client":{known.get(client) or self._remember(client)}'
             f',"method":{known.get(method) or self._remember(method)}'
             f',"hostname":{known.get(hostname) or self._remember(hostname)}'
             f',"target":{encode_basestring_ascii(target.decode("latin-1"))}'
             f',"protocol":{known.get(protocol) or self._remember(protocol)}'
-            f',"status":{status:d},"received":{received:d},"sent":{sent:d}'
+            f',"status":{status},"received":{received},"sent":{sent}'
             f',"request_id":{encode_basestring_ascii(request_id.decode("latin-1"))}'
             f',"app_id":{known.get(app_id) or self._remember(app_id)}'
             f',"host_id":{known.get(host_id) or self._remember(host_id)}'
@@ -113,11 +113,13 @@ class Formatter:
             f',"user_agent":{known.get(user_agent) or self._remember(user_agent)}}}\n'
         )
 
-    def _stamp(self, second: int) -> str:
-        if len(self._seconds) >= 64:
-            self._seconds.clear()
-        text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        self._seconds[second] = text
+    def _stamp(self, moment: int) -> str:
+        """Write a moment, unix ms, by RFC 3339; many requests share one."""
+        second, millis = divmod(moment, 1000)
+        if len(self._stamps) >= MAX_STAMPS:
+            self._stamps.clear()
+        text = time.strftime(f"%Y-%m-%dT%H:%M:%S.{millis:03d}Z", time.gmtime(second))
+        self._stamps[moment] = text
         return text
 
     def _remember(self, value: str | bytes | None) -> str:
