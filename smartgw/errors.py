@@ -44,7 +44,6 @@ class Reason(StrEnum):
     UPGRADE_FAILED = "upgrade_failed"
     CONNECT_TIMEOUT = "connect_timeout"
     UPSTREAM_TIMEOUT = "upstream_timeout"
-    INTERNAL = "internal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +188,6 @@ ANSWERS: dict[Reason, Answer] = {
     ),
     Reason.UPSTREAM_TIMEOUT: Answer(
         504, "Gateway Timeout", _U, "http_response_timeout", "The app did not answer in time."
-    ),
-    Reason.INTERNAL: Answer(
-        500, "Internal Server Error", _I, "proxy_internal_error", "The gateway failed.", True
     ),
 }
 

@@ -26,6 +26,7 @@ from aiohttp.typedefs import Middleware
 from smartgw import metrics
 from smartgw.metrics import Family
 from smartgw.processes.drain import Phase
+from smartgw.proxy.headers import is_request_id
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +36,6 @@ MAX_APPS_IN_STATUS = 1000
 # After this many hosts a walk over all of them lets traffic have its turn.
 HOSTS_AT_ONCE = 256
 
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -320,7 +320,9 @@ def host_json(host: Host, now: float, offset: float) -> dict[str, Any]:
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     given = request.headers.get("X-Request-Id", "")
-    request_id = given if _REQUEST_ID.match(given) else secrets.token_hex(16)
+    request_id = (
+        given if is_request_id(given.encode(errors="surrogateescape")) else secrets.token_hex(16)
+    )
     response: web.StreamResponse
     try:
         response = await handler(request)

@@ -1,7 +1,7 @@
 """The PROXY protocol, versions 1 and 2: what a load balancer says of the client before all else.
 
 Owns the reading of the header (haproxy's doc/proxy-protocol.txt). Whose word is taken is
-listener.py's. Pure.
+preface.py's. Pure.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,6 @@
 """The internal API: its paths, shapes and errors, on a gateway that is a plain object."""
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -355,3 +356,13 @@ async def test_no_name_turned_to_our_address_reaches_us(
     assert got == status
     if got != 200:
         assert answer["error"]["reason"] == "foreign_host"
+
+
+async def test_a_request_id_that_is_no_text(api: Api) -> None:
+    """3.5: what does not have the form of a request id is replaced, whatever its bytes are."""
+    reader, writer = await asyncio.open_connection(*api.address.removeprefix("http://").split(":"))
+    writer.write(b"GET /healthz HTTP/1.0\r\nX-Request-Id: a\xffb\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.0 200 ")
+    assert re.search(rb"\r\nX-Request-Id: [0-9a-f]{32}\r\n", answer)
