@@ -5,6 +5,8 @@ verdicts and the spreading of repeated ones. Does not challenge, nor decide what
 does to a host: pool.py does.
 """
 
+from typing import Any, Self
+
 from smartgw_hosts.timers import Timers, spread
 
 SPACING = 1.0
@@ -30,6 +32,14 @@ class Tickets:
     def __init__(self, last: int = 0) -> None:
         self.last = last
 
+    def dump(self) -> int:
+        """The last that was given, for `load`."""
+        return self.last
+
+    def load(self, data: int) -> None:
+        """Take what `dump` gave."""
+        self.last = data
+
     def take(self) -> int:
         """The next number."""
         self.last += 1
@@ -45,6 +55,16 @@ class _Check:
         self.failures = 0
         self.passes = 0
 
+    def dump(self) -> tuple[object, ...]:
+        return self.ticket, dict(self.started), self.failures, self.passes
+
+    @classmethod
+    def load(cls, data: Any) -> Self:
+        check = cls()
+        check.ticket, started, check.failures, check.passes = data
+        check.started = dict(started)
+        return check
+
 
 class Checks:
     """Of each host at most one ticket is out and at most one check is planned.
@@ -59,6 +79,20 @@ class Checks:
         self._plan = Timers()
         self._by_host: dict[str, _Check] = {}
         self._by_ticket: dict[int, str] = {}
+
+    def dump(self) -> tuple[object, ...]:
+        """What is planned, and of each host what was asked and answered, for `load`."""
+        by_host = {host_id: check.dump() for host_id, check in self._by_host.items()}
+        return self._plan.dump(), by_host
+
+    def load(self, data: Any) -> None:
+        """Take what `dump` gave."""
+        plan, by_host = data
+        self._plan.load(plan)
+        for host_id, values in by_host.items():
+            check = self._by_host[host_id] = _Check.load(values)
+            if check.ticket is not None:
+                self._by_ticket[check.ticket] = host_id
 
     def begin(self, host_id: str, address: str, now: float) -> int | None:
         """A ticket to challenge the host at `address` under now.

@@ -6,10 +6,11 @@ decide what becomes of a host whose trust ends: pool.py does.
 """
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.identity import PublicKey
+from smartgw_hosts.plain import enrolment_of
 from smartgw_hosts.timers import Timers
 from smartgw_hosts.wire import Reason
 
@@ -29,6 +30,21 @@ class Grants:
         self._trust = trust
         self._enrolments: dict[str, Enrolment] = {}
         self._expiries = Timers()
+
+    @property
+    def host_ids(self) -> Iterable[str]:
+        """The hosts that the list names, in its order."""
+        return self._enrolments
+
+    def dump(self) -> tuple[tuple[Enrolment, ...], dict[str, float]]:
+        """The list in force, and which entries have yet to expire, for `load`."""
+        return tuple(self._enrolments.values()), self._expiries.dump()
+
+    def load(self, data: Any) -> None:
+        """Take what `dump` gave, after JSON or not."""
+        enrolments, expiries = data
+        self._enrolments = {entry.host_id: entry for entry in map(enrolment_of, enrolments)}
+        self._expiries.load(expiries)
 
     def replace(self, enrolments: Iterable[Enrolment]) -> list[tuple[str, tuple[str, ...]]]:
         """Put a whole new list in force.

@@ -5,6 +5,9 @@ answered a PING that was sent after that. Silence of the bus and a stall of our 
 lease a full term. Does not know states or what follows when a lease is over: pool.py does.
 """
 
+from typing import Any
+
+from smartgw_hosts.plain import finite, time_of
 from smartgw_hosts.timers import Timers
 
 ASK_AGAIN = 2.0
@@ -24,6 +27,18 @@ class Leases:
         self._away_since: float | None = None
         self._back_at = float("-inf")
         self._asked_at = float("-inf")
+
+    def dump(self) -> tuple[object, ...]:
+        """All leases and what is known of the bus, for `load`."""
+        times = finite(self._floor), self._away_since, finite(self._back_at)
+        return self._timers.dump(), *times, finite(self._asked_at)
+
+    def load(self, data: Any) -> None:
+        """Take what `dump` gave."""
+        due, floor, self._away_since, back_at, asked_at = data
+        self._timers.load(due)
+        self._floor, self._back_at = time_of(floor), time_of(back_at)
+        self._asked_at = time_of(asked_at)
 
     def __contains__(self, host_id: str) -> bool:
         return host_id in self._timers

@@ -7,13 +7,15 @@ challenge checks.py's, when silence counts leases.py's.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any, Self
 
 from smartgw_hosts.challenge import Verdict
 from smartgw_hosts.checks import Checks, Tickets
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.grants import Grant, Grants, divide
+from smartgw_hosts.host import Host
 from smartgw_hosts.leases import Leases
 from smartgw_hosts.records import (
     Action,
@@ -32,43 +34,13 @@ from smartgw_hosts.timers import Timers
 from smartgw_hosts.transitions import TRANSITIONS, Event
 from smartgw_hosts.wire import Description, Kind, Message, Reason, Refused, SignedMessage
 
-__all__ = [
-    "TRANSITIONS",
-    "Action",
-    "AskBus",
-    "Event",
-    "HostRecord",
-    "HostState",
-    "Ignored",
-    "Pool",
-    "PoolSettings",
-    "Remove",
-    "Update",
-    "Verify",
-]
-
-
 _P, _H, _U = HostState.PROVISIONAL, HostState.HEALTHY, HostState.UNHEALTHY
+
+_PARTS = ("tickets", "clock", "grants", "leases", "checks", "move_checks", "removals")
+"""What is dumped beside hosts and counters: attributes, each with a dump of its own."""
 
 RECORD_BYTES = 1024
 """What a provisional host costs beyond its message, for the cap in bytes."""
-
-
-class _Host:
-    """A record, and what is remembered beside it.
-
-    `cost` are the bytes for which it counts against the provisional caps, 0 when it does not.
-    """
-
-    __slots__ = ("cost", "description", "heard", "record", "sequence", "trusted")
-
-    def __init__(self, record: HostRecord, message: Message, described: Description) -> None:
-        self.record = record
-        self.description = described
-        self.sequence = message.sequence
-        self.heard = record.since
-        self.trusted = False
-        self.cost = 0
 
 
 class Pool:
@@ -83,7 +55,7 @@ class Pool:
         self.cluster = cluster
         self.settings = settings or PoolSettings()
         self.counters: dict[str, int] = dict.fromkeys(Reason, 0)
-        self._hosts: dict[str, _Host] = {}
+        self._hosts: dict[str, Host] = {}
         self._grants = Grants(cluster, self.settings.trust)
         self._clock = WallClock(self.settings.skew)
         self._leases = Leases(self.settings.heartbeat * self.settings.missed)
@@ -99,7 +71,32 @@ class Pool:
         self._changed: dict[str, None] = {}
         self._out: list[Action] = []
 
+    @classmethod
+    def load(cls, cluster: str, settings: PoolSettings, data: Mapping[str, Any]) -> Self:
+        """Make the pool that `dump` gave, after JSON or not; it goes on as that one would.
+
+        Raises ValueError, TypeError, LookupError or AttributeError for what is no dump.
+        """
+        pool = cls(cluster, settings)
+        pool.counters = dict(data["counters"])
+        for name in _PARTS:
+            getattr(pool, f"_{name}").load(data[name])
+        for host in map(Host.load, data["hosts"]):
+            pool._hosts[host.record.host_id] = host
+            pool._strangers += host.cost > 0
+            pool._stranger_bytes += host.cost
+            pool._recount((), host.record.apps)
+        for host_id in pool._grants.host_ids:
+            pool._recount((), pool._grants.named_apps(host_id))
+        return pool
+
     # Questions.
+
+    def dump(self) -> Mapping[str, Any]:
+        """What is known now: copies of containers, and values that never change (1.9)."""
+        parts = {name: getattr(self, f"_{name}").dump() for name in _PARTS}
+        hosts = [host.dump() for host in self._hosts.values()]
+        return {"counters": dict(self.counters), "hosts": hosts, **parts}
 
     def records(self) -> list[HostRecord]:
         """All hosts, in the order in which they became known."""
@@ -264,7 +261,7 @@ class Pool:
             self._move(host, Event.LEFT if host.trusted else Event.FORGOTTEN, "left", now)
 
     def _authenticate(
-        self, signed: SignedMessage, host: _Host | None, grant: Grant, now: float, wall: float
+        self, signed: SignedMessage, host: Host | None, grant: Grant, now: float, wall: float
     ) -> Message:
         """Refuse what is not surely a new message of the one key that this host has."""
         described = signed.claims.description
@@ -317,7 +314,7 @@ class Pool:
             reason=str(grant) if isinstance(grant, Reason) else "unverified",
             since=now,
         )
-        host = self._hosts[message.host_id] = _Host(record, message, described)
+        host = self._hosts[message.host_id] = Host(record, described, message.sequence)
         host.trusted = trusted
         self._charge(host, cost)
         self._changed[message.host_id] = None
@@ -328,7 +325,7 @@ class Pool:
 
     def _hear(
         self,
-        host: _Host,
+        host: Host,
         message: Message,
         described: Description,
         grant: Grant,
@@ -365,7 +362,7 @@ class Pool:
         if host.trusted:
             self._check_if_needed(host, message.kind is Kind.ANNOUNCE, anew, now)
 
-    def _place(self, host: _Host, address: str, now: float) -> None:
+    def _place(self, host: Host, address: str, now: float) -> None:
         """Take note of where the host says it is; what serves goes on serving (2.2)."""
         record = host.record
         if address == (record.pending_address or record.address):
@@ -380,7 +377,7 @@ class Pool:
             # That the host no longer signs for the old address is no fault.
             self._checks.hold(record.host_id, now)
 
-    def _check_if_needed(self, host: _Host, announced: bool, anew: bool, now: float) -> None:
+    def _check_if_needed(self, host: Host, announced: bool, anew: bool, now: float) -> None:
         """Verify on re-announce, new boot, change of address, and to leave unhealthy (2.2)."""
         record = host.record
         if record.pending_address is not None:
@@ -398,17 +395,17 @@ class Pool:
 
     # Verification.
 
-    def _check(self, host: _Host, now: float) -> None:
+    def _check(self, host: Host, now: float) -> None:
         record = host.record
         if (ticket := self._checks.begin(record.host_id, record.address, now)) is not None:
             self._out.append(Verify(ticket, record.host_id, record.address, record.key))
 
-    def _check_move(self, host: _Host, now: float) -> None:
+    def _check_move(self, host: Host, now: float) -> None:
         record, address = host.record, host.record.pending_address
         if address and (ticket := self._move_checks.begin(record.host_id, address, now)):
             self._out.append(Verify(ticket, record.host_id, address, record.key))
 
-    def _judge(self, host: _Host, verdict: Verdict, now: float) -> None:
+    def _judge(self, host: Host, verdict: Verdict, now: float) -> None:
         if verdict.ok:
             self._verified(host, now)
             return
@@ -421,7 +418,7 @@ class Pool:
             self._settle(host)
             self._change(host, verified_at=None)
 
-    def _judge_move(self, host: _Host, verdict: Verdict, now: float) -> None:
+    def _judge_move(self, host: Host, verdict: Verdict, now: float) -> None:
         """Only a good verdict for the pending address may touch the one that serves."""
         if verdict.ok:
             self._settle(host)
@@ -430,7 +427,7 @@ class Pool:
             self._change(host, pending_reason=f"verification: {verdict.reason}")
             self._move_checks.failed(host.record.host_id, now)
 
-    def _verified(self, host: _Host, now: float) -> None:
+    def _verified(self, host: Host, now: float) -> None:
         if host.record.state is not _H and not self._leases.fresh(host.heard, now):
             # It answers, but has been silent too long: it is asked again when it is heard.
             return
@@ -450,13 +447,13 @@ class Pool:
             serves = self._hosts[host_id].record.state is _H
             self._checks.put_off(host_id, self.settings.reverify if serves else 0.0, now)
 
-    def _settle(self, host: _Host) -> None:
+    def _settle(self, host: Host) -> None:
         """The pending address becomes the host's only one, with its checks."""
         address = host.record.pending_address
         self._checks.succeed(host.record.host_id, self._move_checks)
         self._change(host, address=address, pending_address=None, pending_reason="")
 
-    def _drop_move(self, host: _Host) -> None:
+    def _drop_move(self, host: Host) -> None:
         if host.record.pending_address is not None:
             self._move_checks.void(host.record.host_id)
             self._change(host, pending_address=None, pending_reason="")
@@ -487,7 +484,7 @@ class Pool:
             self._move(host, Event.UNTRUSTED, str(Reason.KEY_CHANGED), now, detail)
             self._set_apps(host, Reason.KEY_CHANGED)
 
-    def _trust(self, host: _Host, grant: Enrolment) -> None:
+    def _trust(self, host: Host, grant: Enrolment) -> None:
         """The host's key is enrolled: it has a place of its own and may serve what is granted."""
         host_id = host.record.host_id
         host.trusted = True
@@ -498,7 +495,7 @@ class Pool:
             self._change(host, reason="unverified")
         self._set_apps(host, grant)
 
-    def _set_apps(self, host: _Host, grant: Grant) -> None:
+    def _set_apps(self, host: Host, grant: Grant) -> None:
         apps, refused = divide(host.description.apps, grant)
         if isinstance(grant, Enrolment) and refused != host.record.refused_apps:
             self.counters[Reason.APP_REFUSED] += len(refused)
@@ -512,7 +509,7 @@ class Pool:
         ):
             raise Refused(Reason.TOO_MANY, f"{self._strangers} hosts are provisional")
 
-    def _charge(self, host: _Host, cost: int) -> None:
+    def _charge(self, host: Host, cost: int) -> None:
         """Count the host as provisional for `cost` bytes, or with 0 no more."""
         self._strangers += (cost > 0) - (host.cost > 0)
         self._stranger_bytes += cost - host.cost
@@ -520,7 +517,7 @@ class Pool:
 
     # Changes.
 
-    def _move(self, host: _Host, event: Event, reason: str, now: float, detail: str = "") -> None:
+    def _move(self, host: Host, event: Event, reason: str, now: float, detail: str = "") -> None:
         """Make the one step that TRANSITIONS has for this state and event."""
         record = host.record
         state = TRANSITIONS[record.state, event]
@@ -549,13 +546,13 @@ class Pool:
             else:
                 self._move(host, Event.FORGOTTEN, "", now)
 
-    def _gone_at(self, host: _Host) -> float:
+    def _gone_at(self, host: Host) -> float:
         """When a host that serves nothing is forgotten: its time after it was last heard."""
         if host.record.state is _P:
             return host.heard + self.settings.provisional_ttl
         return max(host.record.since, host.heard) + self.settings.unhealthy_ttl
 
-    def _forget(self, host: _Host) -> None:
+    def _forget(self, host: Host) -> None:
         host_id = host.record.host_id
         self._charge(host, 0)
         self._recount(host.record.apps, ())
@@ -566,7 +563,7 @@ class Pool:
         del self._hosts[host_id]
         self._changed[host_id] = None
 
-    def _change(self, host: _Host, **changes: object) -> None:
+    def _change(self, host: Host, **changes: object) -> None:
         """Replace the record if anything in it becomes another."""
         before = host.record
         after = replace(before, **changes)  # type: ignore[arg-type]  # by name, as replace does

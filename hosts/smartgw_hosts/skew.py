@@ -25,6 +25,14 @@ class WallClock:
         self._offset: float | None = None
         self._doubts = 0
 
+    def dump(self) -> tuple[float | None, int]:
+        """What is believed, for `load`."""
+        return self._offset, self._doubts
+
+    def load(self, data: tuple[float | None, int]) -> None:
+        """Take what `dump` gave."""
+        self._offset, self._doubts = data
+
     def believed(self, now: float, wall: float) -> float:
         """The time it is, by all that we know; `now` is monotonic, `wall` what the clock says."""
         if self._offset is None:

@@ -12,14 +12,14 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any, Final
 
-from smartgw_hosts import pool_dump, wire
+from smartgw_hosts import plain, wire
 from smartgw_hosts.challenge import Proof, Verdict
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.pool import Pool
 from smartgw_hosts.records import Action, KnownHost, PoolSettings
 from smartgw_hosts.wire import Reason, SignedMessage
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Raised whenever the pool would make something else of the same lines."""
 SUM: Final = 16
 """Hex digits of SHA-256 on each line. They show damage; a forger could count them anew, but not
@@ -98,7 +98,7 @@ class RecordedPool(Pool):
 def beginning(pool: Pool, now: float, wall: float, why: str) -> Input:
     """The input from which a recording can be played: the pool as it is now."""
     settings = asdict(pool.settings)
-    return ("begin", now, wall, FORMAT, pool.cluster, settings, pool_dump.dump(pool), why)
+    return ("begin", now, wall, FORMAT, pool.cluster, settings, pool.dump(), why)
 
 
 def format_of(head: bytes) -> int | None:
@@ -113,7 +113,7 @@ def encode(entry: Input, before: str) -> tuple[bytes, str]:
         signed: SignedMessage = entry[3]
         subject, payload = wire.raw(signed)
         entry = (*entry[:3], subject, payload.decode())
-    body = json.dumps(entry, default=pool_dump.plain, ensure_ascii=False, separators=(",", ":"))
+    body = json.dumps(entry, default=plain.plain, ensure_ascii=False, separators=(",", ":"))
     checksum = _sum("" if entry[0] == "begin" else before, body[:-1])
     return f'{body[:-1]},"{checksum}"]\n'.encode(), checksum
 
@@ -199,7 +199,7 @@ class Player:
                     raise TapeRefused(
                         f"a recording of format {form}, not {FORMAT}: of another version"
                     )
-                self.pool = pool_dump.load(cluster, PoolSettings(**settings), dumped)
+                self.pool = Pool.load(cluster, PoolSettings(**settings), dumped)
                 return []
             case "message", (wall_ms, subject, payload):
                 signed = wire.decode(subject, payload.encode(), cluster=pool.cluster)
@@ -212,9 +212,9 @@ class Player:
             case "suspect", (host_id,):
                 return pool.suspect(host_id, now)
             case "enrol", (wall, enrolments):
-                return pool.enrol(map(pool_dump.enrolment_of, enrolments), now, wall)
+                return pool.enrol(map(plain.enrolment_of, enrolments), now, wall)
             case "restore", (wall, hosts):
-                return pool.restore(map(pool_dump.known_of, hosts), now, wall)
+                return pool.restore(map(plain.known_of, hosts), now, wall)
             case "tick", (wall,):
                 return pool.tick(now, wall)
             case "bus_lost", ():

@@ -5,6 +5,7 @@ Owns the queue behind leases, checks, removals and expiries: one time a key, che
 nothing of hosts. Also owns how a time is spread, by hash and never by chance (contract 1.9).
 """
 
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from zlib import crc32
 
@@ -27,6 +28,15 @@ class Timers:
 
     def __contains__(self, key: str) -> bool:
         return key in self._due
+
+    def dump(self) -> dict[str, float]:
+        """When each key is due."""
+        return dict(self._due)
+
+    def load(self, data: Mapping[str, float]) -> None:
+        """Take what `dump` gave."""
+        for key, when in data.items():
+            self.set(key, when)
 
     def when(self, key: str, default: float) -> float:
         """When `key` is due, `default` if it is not."""

@@ -14,7 +14,8 @@ import pytest
 
 from smartgw_hosts.challenge import Proof, Verdict
 from smartgw_hosts.enrolment import Enrolment
-from smartgw_hosts.pool import Action, HostRecord, HostState, Ignored, Pool, Update, Verify
+from smartgw_hosts.pool import Pool
+from smartgw_hosts.records import Action, HostRecord, HostState, Ignored, Update, Verify
 from smartgw_hosts.wire import Kind, Reason, Refused, decode, encode
 from tests.hosts.bus_messages import (
     CLUSTER,

@@ -8,20 +8,19 @@ import pytest
 
 from smartgw_hosts.challenge import Proof, Verdict
 from smartgw_hosts.enrolment import Enrolment
-from smartgw_hosts.pool import (
-    TRANSITIONS,
+from smartgw_hosts.pool import Pool
+from smartgw_hosts.records import (
     Action,
     AskBus,
-    Event,
     HostRecord,
     HostState,
     Ignored,
-    Pool,
     PoolSettings,
     Remove,
     Update,
     Verify,
 )
+from smartgw_hosts.transitions import TRANSITIONS, Event
 from smartgw_hosts.wire import Kind, Reason, SignedMessage
 from tests.hosts.bus_messages import CLUSTER, WALL, Speaker, altered, identity_of, signed
 

@@ -14,12 +14,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from smartgw_hosts.challenge import Proof, Verdict
 from smartgw_hosts.enrolment import Enrolment
-from smartgw_hosts.pool import (
+from smartgw_hosts.pool import Pool
+from smartgw_hosts.records import (
     Action,
     HostRecord,
     HostState,
     Ignored,
-    Pool,
     PoolSettings,
     Remove,
     Update,

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from smartgw_hosts.challenge import Proof, Verdict
-from smartgw_hosts.pool import Verify
+from smartgw_hosts.records import Verify
 from smartgw_hosts.wire import Kind
 from tests.hosts.bus_messages import Speaker
 from tests.hosts.test_pool import (

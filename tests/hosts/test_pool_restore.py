@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from smartgw_hosts.pool import AskBus, HostState, Remove
-from smartgw_hosts.records import KnownHost
+from smartgw_hosts.records import AskBus, HostState, KnownHost, Remove
 from smartgw_hosts.wire import Kind, Reason
 from tests.hosts.bus_messages import WALL, Speaker
 from tests.hosts.test_pool import BAD, OK, Playbook, enrolment, verify

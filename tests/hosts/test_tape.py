@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import settings
 
-from smartgw_hosts import pool_dump
 from smartgw_hosts.challenge import Verdict
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.pool import Pool
@@ -59,7 +58,7 @@ class RecordedMachine(PoolMachine):
         lines = lines_of(self.noted)
         pool, actions = played(lines)
         assert actions == expected
-        assert pool_dump.dump(pool) == pool_dump.dump(self.pool)
+        assert pool.dump() == self.pool.dump()
         for start in (len(lines) // 3, len(lines) // 2):
             middle, actions = played(lines[: start + 1])
             so_far = len(actions)
@@ -68,7 +67,7 @@ class RecordedMachine(PoolMachine):
             assert actions == expected[so_far:]
             assert pool.records() == self.pool.records()
             assert pool.known_apps() == self.pool.known_apps()
-            assert pool_dump.dump(pool) == pool_dump.dump(self.pool)
+            assert pool.dump() == self.pool.dump()
             assert pool._stranger_bytes == self.pool._stranger_bytes
 
 

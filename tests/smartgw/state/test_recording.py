@@ -9,7 +9,6 @@ import pytest
 
 from smartgw.state import recording
 from smartgw.state.recording import Recording
-from smartgw_hosts import pool_dump
 from smartgw_hosts.challenge import Proof, Verdict
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.pool import Pool
@@ -76,7 +75,7 @@ def test_two_files_in_turn(path: Path) -> None:
         session.beat()
     session.recording.stop()
     assert path.stat().st_size + session.recording.before.stat().st_size <= MOST
-    assert pool_dump.dump(played(path)) == pool_dump.dump(session.pool)
+    assert played(path).dump() == session.pool.dump()
     assert played(session.recording.before).record("h1") is not None
     assert session.recording.counters["lost"] == 0
 
@@ -96,7 +95,7 @@ def test_a_restart_goes_on_in_the_same_file(path: Path) -> None:
     with path.open("rb") as file:
         begins = [entry.line for entry in read(file) if entry.kind == "begin"]
     assert begins == [1, lines + 1]
-    assert pool_dump.dump(played(path)) == pool_dump.dump(second.pool)
+    assert played(path).dump() == second.pool.dump()
 
 
 def test_a_cut_beginning(path: Path) -> None:
@@ -109,7 +108,7 @@ def test_a_cut_beginning(path: Path) -> None:
         file.write(b"x" * 200_000)
     session = Session(path, 10 << 20)
     session.recording.stop()
-    assert pool_dump.dump(played(path)) == pool_dump.dump(session.pool)
+    assert played(path).dump() == session.pool.dump()
 
 
 def test_a_file_of_another_version(path: Path) -> None:
@@ -118,7 +117,7 @@ def test_a_file_of_another_version(path: Path) -> None:
     session = Session(path)
     session.recording.stop()
     assert b',99,"c1"' in session.recording.before.read_bytes()
-    assert pool_dump.dump(played(path)) == pool_dump.dump(session.pool)
+    assert played(path).dump() == session.pool.dump()
 
 
 def test_a_disk_that_does_not_keep_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +132,7 @@ def test_a_disk_that_does_not_keep_up(path: Path, monkeypatch: pytest.MonkeyPatc
     session.beat()
     session.recording.stop()
     assert session.recording.counters["lost"] > 0
-    assert pool_dump.dump(played(path)) == pool_dump.dump(session.pool)
+    assert played(path).dump() == session.pool.dump()
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
@@ -159,7 +158,7 @@ def test_a_disk_that_fails(path: Path, monkeypatch: pytest.MonkeyPatch, code: in
     session.beat()
     wait_until(lambda: not session.recording.fault)
     session.recording.stop()
-    assert pool_dump.dump(played(path)) == pool_dump.dump(session.pool)
+    assert played(path).dump() == session.pool.dump()
 
 
 def test_more_hosts_than_fit(path: Path) -> None:
@@ -188,4 +187,4 @@ def test_one_process_writes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert [entry.input[-1] for entry in read(file) if entry.kind == "begin"] == [
             *("start", "lost")
         ]
-    assert pool_dump.dump(played(path)) == pool_dump.dump(new.pool)
+    assert played(path).dump() == new.pool.dump()
