@@ -30,6 +30,8 @@ IDLE_TIMEOUT: Final = 1.5
 """Seconds for which an unused connection is kept: less than any common app server does, because a
 request that meets its closing is lost (a new connection to a near app costs next to nothing)."""
 IDLE_CONNECTIONS: Final = 64
+HEADS: Final = 16
+"""Heads of an answer that are read at once, so that a flood of interim ones stops nobody else."""
 BUFFER: Final = 65_536
 """Bytes that wait to be written before reading from the other side stops."""
 
@@ -53,7 +55,7 @@ class Body(Protocol):
     done: bool
     trailers: list[bytes]
 
-    def feed(self, data: bytes, start: int = 0) -> tuple[bytes, int]: ...
+    def feed_some(self, data: bytes, start: int = 0) -> tuple[bytes, int]: ...
 
 
 class CountedBody:
@@ -66,7 +68,7 @@ class CountedBody:
         self.done = length == 0
         self.trailers: list[bytes] = []
 
-    def feed(self, data: bytes, start: int = 0) -> tuple[bytes, int]:
+    def feed_some(self, data: bytes, start: int = 0) -> tuple[bytes, int]:
         """Return the payload from `start` on and the place behind it."""
         if self._left == UNTIL_CLOSE:
             return data[start:], len(data)
@@ -107,6 +109,9 @@ class AppConnection(asyncio.Protocol):
         self._client: Client | None = None
         self._request: RequestHead | None = None
         self._input = b""
+        self._at = 0  # how much of it has been read
+        self._later = False  # there is more to read, in the loop's next turn
+        self._held = False  # the client takes no more for now
         self._body: Body | None = None
         self._until_close = False
         self._keep_alive = False
@@ -128,10 +133,18 @@ class AppConnection(asyncio.Protocol):
         self._client = None
         taken = not self.transport.is_closing() and self.transport.get_write_buffer_size() == 0
         if clean and self.reusable and taken:
-            self.transport.resume_reading()
+            self.hold(False)
             self._pool.keep(self)
         else:
             self.transport.abort()
+
+    def hold(self, held: bool) -> None:
+        """Read no more of the answer for now, or go on."""
+        self._held = held
+        if held or self._later:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -145,34 +158,62 @@ class AppConnection(asyncio.Protocol):
             if self._client is None:
                 self.transport.abort()
             return
-        self._input += data
+        self._input = self._input[self._at :] + data if self._input else data
+        self._at = 0
+        if not self._later:
+            self._read()
+
+    def _read(self) -> None:
+        """Read what has come, or so much of it that others wait no longer than a moment."""
+        heads = 0
         try:
             while self._input and self._client is not None and not self.reusable:
-                if not (self._read_head() if self._body is None else self._read_body()):
+                if heads == HEADS or (self._body is not None and not self._read_body()):
+                    self._later = True
+                    self.hold(self._held)
+                    asyncio.get_running_loop().call_soon(self._read_on)
                     break
+                if self._body is None:
+                    heads += 1
+                    if not self._read_head():
+                        break
         except MessageRefused as refused:
             self._fail("app_malformed", f"the app's answer was refused: {refused.reason}")
         if self.reusable and self._input:
             self.reusable = False
-            self._input = b""
+            self._took(len(self._input))
+
+    def _read_on(self) -> None:
+        if self._later:
+            self._later = False
+            if self._client is not None:
+                self.hold(self._held)
+                self._read()
+
+    def _took(self, end: int) -> None:
+        """What stands before `end` has been read; no input is left when all has been."""
+        self._at = end
+        if end == len(self._input):
+            self._input, self._at = b"", 0
 
     def _read_head(self) -> bool:
-        end = self._input.find(b"\r\n\r\n")
-        if (end if end >= 0 else len(self._input)) > BOUNDS.head:
+        end = self._input.find(b"\r\n\r\n", self._at)
+        if (end if end >= 0 else len(self._input)) - self._at > BOUNDS.head:
             raise MessageRefused(502, f"the head is longer than {BOUNDS.head} bytes")
         if end < 0:
-            if not b"HTTP/1.".startswith(self._input[:7]):
+            if not b"HTTP/1.".startswith(self._input[self._at : self._at + 7]):
                 raise MessageRefused(502, "the answer does not begin as HTTP/1")
             return False
         assert self._client is not None
         assert self._request is not None
-        raw, self._input = self._input[:end], self._input[end + 4 :]
+        raw = self._input[self._at : end]
+        self._took(end + 4)
         response = parse_response(raw, NAMES, BOUNDS, self._request.method)
         if response.status == 101:
             if not self._request.upgrade or not response.upgrade:
                 raise MessageRefused(502, "the app switches protocols, which was not asked for")
             client, self._client = self._client, None
-            client.on_switch(raw, response, self._input)
+            client.on_switch(raw, response, self._input[self._at :])
             return False
         if response.status >= 200:
             self._body = body_of(response.length)
@@ -186,13 +227,14 @@ class AppConnection(asyncio.Protocol):
     def _read_body(self) -> bool:
         assert self._client is not None
         assert self._body is not None
-        payload, end = self._body.feed(self._input)
-        self._input = self._input[end:]
+        body = self._body
+        payload, end = body.feed_some(self._input, self._at)
+        self._took(end)
         if payload:
             self._client.on_body(payload)
-        if self._body.done:
+        if body.done:
             self._end()
-        return True
+        return body.done or not self._input
 
     def _end(self) -> None:
         assert self._client is not None
@@ -218,6 +260,8 @@ class AppConnection(asyncio.Protocol):
         # When a write fails before all was read, an early answer (413) may still lie there.
         if exc is not None and self._client is not None and (left := _unread(self.transport)):
             self.data_received(left)
+        while self._later:
+            self._read_on()
         self._closed(exc)
         self._pool.lost(self)
 

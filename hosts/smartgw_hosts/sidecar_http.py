@@ -118,6 +118,9 @@ class HttpConnection(asyncio.Protocol):
         self._begun = False
         self.deadline = time.monotonic() + HEAD_TIMEOUT
         self._input = b""
+        self._at = 0  # how much of it has been read
+        self._empty_line = False  # one came before the next request
+        self._later = False  # there is more to read, in the loop's next turn
         self._request: RequestHead | None = None  # the one being served
         self._raw_head = b""
         self._body: Body | None = None  # of that request, until it has been read
@@ -144,7 +147,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
-        self._input = b""
+        self._took(len(self._input))
         self._drop_app()
         self._registry.lost(self)
 
@@ -174,14 +177,14 @@ class HttpConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._client_full = True
         if self._app is not None:
-            self._app.transport.pause_reading()
+            self._app.hold(True)
         self._wait()
 
     def resume_writing(self) -> None:
         self._client_full = False
         self._wait()
         if self._app is not None:
-            self._app.transport.resume_reading()
+            self._app.hold(False)
         self._advance()
 
     # --- what the gateway sends
@@ -193,9 +196,11 @@ class HttpConnection(asyncio.Protocol):
             self.deadline = time.monotonic() + HEAD_TIMEOUT
         elif self._answered:
             self.deadline = time.monotonic() + LINGER
-        self._input += data
+        self._input = self._input[self._at :] + data if self._input else data
+        self._at = 0
         self._wait()
-        self._advance()
+        if not self._later:
+            self._advance()
 
     def _wait(self) -> None:
         """While a request is served: whose turn it is has so long for it."""
@@ -210,7 +215,10 @@ class HttpConnection(asyncio.Protocol):
             self.deadline = NEVER  # the app's turn: the gateway's going ends ours
 
     def _advance(self) -> None:
-        """Do what the bytes at hand allow, then say whether more are wanted."""
+        """Do what the bytes at hand allow, then say whether more are wanted.
+
+        One request a turn of the loop, and of its body no more than takes a moment.
+        """
         try:
             while self._input and not self._closed and not self._lingering:
                 if self._request is None:
@@ -222,19 +230,40 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(refused.status, refused.reason)
         if self.transport.is_closing():
             return
-        if self._app_full or (len(self._input) > BOUNDS.head and not self._lingering):
+        if self._app_full or (len(self._input) - self._at > BOUNDS.head and not self._lingering):
             self.transport.pause_reading()
         else:
             self.transport.resume_reading()
 
+    def _advance_soon(self) -> None:
+        if not self._later:
+            self._later = True
+            asyncio.get_running_loop().call_soon(self._advance_on)
+
+    def _advance_on(self) -> None:
+        self._later = False
+        self._advance()
+
+    def _took(self, end: int) -> None:
+        """What stands before `end` has been read; no input is left when all has been."""
+        self._at = end
+        if end == len(self._input):
+            self._input, self._at = b"", 0
+
     def _read_head(self) -> bool:
-        while self._input.startswith(b"\r\n"):  # RFC 9112 2.2
-            self._input = self._input[2:]
-        end = self._input.find(b"\r\n\r\n")
-        if not 0 <= end <= BOUNDS.head:
-            check_partial(self._input, BOUNDS)
+        """Tell whether there is something to do in this turn."""
+        while self._input.startswith(b"\r\n", self._at):
+            if self._empty_line:  # RFC 9112 2.2: one is forgiven
+                raise MessageRefused(400, "more than one empty line before a request")
+            self._empty_line = True
+            self._took(self._at + 2)
+        end = self._input.find(b"\r\n\r\n", self._at)
+        if end < 0 or end - self._at > BOUNDS.head:
+            check_partial(self._input[self._at :], BOUNDS)
             return False
-        raw, self._input = self._input[:end], self._input[end + 4 :]
+        raw = self._input[self._at : end]
+        self._took(end + 4)
+        self._empty_line = False
         request = parse_request(raw, NAMES, BOUNDS)
         if request.method == b"CONNECT":
             raise MessageRefused(405, "an app is no proxy")
@@ -248,7 +277,7 @@ class HttpConnection(asyncio.Protocol):
         if challenged:
             self._asked = bytearray()
             self._body_progress()
-            return True
+            return self._request is not None
         self._wait()
         kept = self._registry.pool.take()
         if kept is not None:
@@ -268,8 +297,10 @@ class HttpConnection(asyncio.Protocol):
         assert self._body is not None
         if self._app is None and self._asked is None and not self._discard:
             return False  # the connection to the app is on its way
-        payload, end = self._body.feed(self._input)
-        self._input = self._input[end:]
+        payload, end = self._body.feed_some(self._input, self._at)
+        self._took(end)
+        if self._input and not self._body.done:
+            self._advance_soon()
         if self._asked is not None:
             self._asked += payload[: challenge.BODY_BYTES + 1 - len(self._asked)]
         elif self._app is not None and payload:
@@ -277,7 +308,7 @@ class HttpConnection(asyncio.Protocol):
             chunked = self._request.length == CHUNKED
             self._app.transport.write(chunk(payload) if chunked else payload)
         self._body_progress()
-        return True
+        return self._request is not None and not self._later
 
     def _body_progress(self) -> None:
         """Act on the end of a request's body, if it has been reached."""
@@ -309,7 +340,7 @@ class HttpConnection(asyncio.Protocol):
         self._app = app
         app.ask(self, self._request, _request_head(self._raw_head, self._request))
         if self._client_full:
-            app.transport.pause_reading()
+            app.hold(True)
         if self._body is not None and self._body.done:
             self._body_progress()
 
@@ -390,8 +421,8 @@ class HttpConnection(asyncio.Protocol):
         if not self._app_full:
             self.transport.resume_reading()
         if self._input:
-            app.transport.write(self._input)
-            self._input = b""
+            app.transport.write(self._input[self._at :])
+            self._took(len(self._input))
         self.transport.write(_response_head(raw, response, self._request) + early)
 
     def _tunnelled(self) -> None:
@@ -441,7 +472,7 @@ class HttpConnection(asyncio.Protocol):
         if self._last:
             self._linger()
         else:
-            asyncio.get_running_loop().call_soon(self._advance)
+            self._advance_soon()
 
     def _next(self) -> None:
         self._drop_app(clean=True)
@@ -450,7 +481,7 @@ class HttpConnection(asyncio.Protocol):
             self._linger()
             return
         self.deadline = time.monotonic() + (HEAD_TIMEOUT if self._input else IDLE_TIMEOUT)
-        asyncio.get_running_loop().call_soon(self._advance)
+        self._advance_soon()
 
     def _refuse(self, status: int, reason: str) -> None:
         """Answer what is not surely framed, and read nothing after it."""
@@ -468,7 +499,7 @@ class HttpConnection(asyncio.Protocol):
         which can take the answer from a client that has not read it (RFC 9112 9.6)."""
         self._drop_app()
         self._lingering = True
-        self._input = b""
+        self._took(len(self._input))
         self._request = self._body = None
         self.deadline = time.monotonic() + FLUSH_TIMEOUT
         self.transport.write_eof()
