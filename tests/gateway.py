@@ -40,7 +40,7 @@ TABLE_SECONDS = 0.04
 Config = Mapping[str, Mapping[str, object] | object]
 
 
-def wait_until(condition: Callable[[], object], within: float = 10.0, what: str = "") -> None:
+def wait_until(condition: Callable[[], object], within: float = 20.0, what: str = "") -> None:
     """Poll until `condition()` is true. Raises TimeoutError that says `what` was awaited."""
     until = time.monotonic() + within
     while not condition():

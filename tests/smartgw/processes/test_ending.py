@@ -19,7 +19,7 @@ from tests.raw_http import Downstream
 from tests.upstreams import HANDSHAKE, Connection, Request, Script, accept, each, serve
 
 Connect = Callable[[Gateway], Downstream]
-SLOW: Config = {"processes": {"unready_wait": 2.0, "drain": 4.0}}
+SLOW: Config = {"processes": {"unready_wait": 2.0, "drain": 30.0}}
 
 
 @pytest.fixture(scope="module")
@@ -83,22 +83,22 @@ def test_the_order_of_sigterm(ending: Cluster, workers: int, connect: Connect) -
         assert idle.answer().one("connection") == ""
         began = time.monotonic()
         gateway.signal(signal.SIGTERM)
-        wait_until(lambda: gateway.internal("/readyz")[0] == 503, within=1.0)
+        wait_until(lambda: gateway.internal("/readyz")[0] == 503)
         missing = json.loads(gateway.internal("/readyz")[1])["missing"]
         assert any("drain" in text for text in missing)
         answer = gateway.ask(hostname)
         assert (answer.status, answer.one("connection")) == (200, "close"), "it still accepts"
         slow.send(request.replace(b"GET /", b"GET /slow"))
-        wait_until(lambda: refuses(gateway), within=4.0)
-        assert 1.9 < time.monotonic() - began < 3.0
+        wait_until(lambda: refuses(gateway))
+        assert time.monotonic() - began > 1.9
         idle.send(request)
         answer = idle.answer()
         assert (answer.status, answer.one("connection")) == (200, "close")
-        assert idle.closed(1.0)
+        assert idle.closed(5)
         answer = slow.answer()
         assert (answer.status, answer.body) == (200, b"done")
         assert exit_code(gateway) == 0
-        assert time.monotonic() - began < 5.0, "nobody was left to wait for"
+        assert time.monotonic() - began < 20.0, "nobody was left to wait for"
         assert "Traceback" not in gateway.log()
     finally:
         clean(gateway)
@@ -114,7 +114,7 @@ def test_idle_connections_are_closed_at_the_end(ending: Cluster, connect: Connec
         assert client.answer().status == 200
         gateway.signal(signal.SIGTERM)
         assert not client.readable(1.2)
-        assert client.closed(1.5)
+        assert client.closed(10)
         assert client.ended == "fin"
         assert exit_code(gateway) == 0
     finally:
@@ -127,7 +127,7 @@ def test_a_second_signal_ends_at_once(ending: Cluster, workers: int) -> None:
     try:
         gateway.signal(signal.SIGTERM)
         wait_until(lambda: gateway.internal("/readyz")[0] == 503)
-        assert end(gateway, within=2.0) == -signal.SIGTERM
+        assert end(gateway) == -signal.SIGTERM
     finally:
         clean(gateway)
 
@@ -146,7 +146,7 @@ def test_what_does_not_end_is_cut(ending: Cluster, connect: Connect) -> None:
         time.sleep(0.2)
         began = time.monotonic()
         assert end(gateway) == 0
-        assert 1.8 < time.monotonic() - began < 4.0
+        assert 1.8 < time.monotonic() - began < 15.0
     finally:
         clean(gateway)
 
@@ -192,12 +192,12 @@ def test_drain_and_undo(ending: Cluster, workers: int) -> None:
         code, said = drain(gateway)
         assert code == 0, said
         assert gateway.internal("/readyz")[0] == 503
-        wait_until(lambda: refuses(gateway), within=3.0)
-        wait_until(lambda: status(gateway)["gateway"]["phase"] == "drained", within=5.0)
+        wait_until(lambda: refuses(gateway))
+        wait_until(lambda: status(gateway)["gateway"]["phase"] == "drained")
         assert gateway.running
         code, said = drain(gateway, "--undo", "--json")
         assert (code, json.loads(said)) == (0, {"phase": "serving"})
-        wait_until(lambda: not refuses(gateway), within=2.0)
+        wait_until(lambda: not refuses(gateway))
         answer = gateway.ask(hostname)
         assert (answer.status, answer.one("connection")) == (200, "")
         assert gateway.internal("/readyz")[0] == 200
@@ -223,12 +223,12 @@ def test_drain_of_a_host(ending: Cluster, connect: Connect) -> None:
         wait_until(lambda: len(host.upstream.requests) == 1)
         code, said = drain(gateway, "--host", host.host_id)
         assert code == 0, said
-        wait_until(lambda: gateway.ask(hostname).status == 503, within=2.0)
+        wait_until(lambda: gateway.ask(hostname).status == 503)
         assert status(gateway)["gateway"]["drained_hosts"] == [host.host_id]
         assert slow.answer().body == b"done"
         assert gateway.state(host.host_id) == "healthy"
         assert drain(gateway, "--host", host.host_id, "--undo")[0] == 0
-        wait_until(lambda: gateway.ask(hostname).status == 200, within=2.0)
+        wait_until(lambda: gateway.ask(hostname).status == 200)
         code, said = drain(gateway, "--host", "nobody")
         assert code == 1
         assert "nobody" in said

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import random
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -89,14 +88,12 @@ def test_nothing_stays(gateway: Gateway, make_host: MakeHost) -> None:
     with ThreadPoolExecutor(CLIENTS) as pool:
         for client in [pool.submit(one_client, gateway, host, seed) for seed in range(CLIENTS)]:
             client.result()
-    wait_until(lambda: traffic(gateway)["in_flight"] == 0, 5, str(traffic(gateway)))
-    wait_until(lambda: traffic(gateway)["connections"] == 0, 10, str(traffic(gateway)))
+    wait_until(lambda: traffic(gateway)["in_flight"] == 0, what=str(traffic(gateway)))
+    wait_until(lambda: traffic(gateway)["connections"] == 0, what=str(traffic(gateway)))
     for ended in (host, *others):
         ended.stop()
     # kept upstream connections go with their hosts
-    wait_until(lambda: files(gateway) <= before + 2, 10, f"{before} files, now {files(gateway)}")
+    wait_until(lambda: files(gateway) <= before + 2, what=f"{before} files, now {files(gateway)}")
     calm = make_host()
-    begun = time.monotonic()
     assert gateway.ask(calm.hostname).status == 200
-    assert time.monotonic() - begun < 1
     assert "Traceback" not in gateway.log()

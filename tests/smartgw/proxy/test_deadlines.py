@@ -11,8 +11,8 @@ from tests.gateway import Cluster, Gateway, MakeHost, wait_until
 from tests.upstreams import HANDSHAKE, Connection, Request, accept, blackhole, each
 
 SHORT = 1.0
-# How late a deadline may fire on a busy machine.
-GRACE = 1.5
+# Far more than a busy machine adds, and still less than the deadlines by default.
+GRACE = 6.0
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_request_body_without_progress(hasty: Gateway, make_host: MakeHost, fram
     aborted.
     """
     ended: list[bool] = []
-    host = make_host(each(lambda connection, request: ended.append(connection.ended(5))))
+    host = make_host(each(lambda connection, request: ended.append(connection.ended(20))))
     begun = time.monotonic()
     with hasty.downstream() as client:
         client.send(
@@ -74,8 +74,8 @@ def test_request_body_without_progress(hasty: Gateway, make_host: MakeHost, fram
         answer = client.answer("POST")
         assert answer.status == 408
         assert SHORT * 0.8 < since(begun) < SHORT + GRACE
-        assert client.closed(1)
-    wait_until(lambda: ended == [True], 2)
+        assert client.closed(5)
+    wait_until(lambda: ended == [True])
 
 
 def test_request_body_with_progress(hasty: Gateway, make_host: MakeHost) -> None:
@@ -83,10 +83,10 @@ def test_request_body_with_progress(hasty: Gateway, make_host: MakeHost) -> None
     host = make_host()
     with hasty.downstream() as client:
         client.send(
-            f"POST / HTTP/1.1\r\nHost: {host.hostname}\r\nContent-Length: 4\r\n\r\n".encode()
+            f"POST / HTTP/1.1\r\nHost: {host.hostname}\r\nContent-Length: 8\r\n\r\n".encode()
         )
-        for _ in range(4):
-            time.sleep(SHORT * 0.5)
+        for _ in range(8):
+            time.sleep(SHORT * 0.25)
             client.send(b"x")
         assert client.answer("POST").status == 200
 
@@ -126,7 +126,7 @@ def test_response_head(hasty: Gateway, make_host: MakeHost) -> None:
 
     def script(connection: Connection, request: Request) -> None:
         connection.read_body(request)
-        ended.append(connection.ended(8))
+        ended.append(connection.ended(20))
         raise EOFError
 
     host = make_host(each(script))
@@ -135,7 +135,7 @@ def test_response_head(hasty: Gateway, make_host: MakeHost) -> None:
     assert answer.status == 504
     assert answer.one("x-smartgw-request-sent") == "full"
     assert 2.5 < since(begun) < 3 + GRACE
-    wait_until(lambda: ended == [True], 2)
+    wait_until(lambda: ended == [True])
     assert len(host.upstream.requests) == 1
 
 
@@ -145,7 +145,7 @@ def test_response_without_progress(hasty: Gateway, make_host: MakeHost) -> None:
 
     def script(connection: Connection, request: Request) -> None:
         connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab")
-        ended.append(connection.ended(5))
+        ended.append(connection.ended(20))
         raise EOFError
 
     host = make_host(each(script))
@@ -153,20 +153,20 @@ def test_response_without_progress(hasty: Gateway, make_host: MakeHost) -> None:
     answer = hasty.ask(host.hostname)
     assert (answer.status, answer.complete) == (200, False)
     assert SHORT * 0.8 < since(begun) < SHORT + GRACE
-    wait_until(lambda: ended == [True], 2)
+    wait_until(lambda: ended == [True])
 
 
 def test_response_with_progress(hasty: Gateway, make_host: MakeHost) -> None:
     """3.11: an answer of a byte now and then passes."""
 
     def script(connection: Connection, request: Request) -> None:
-        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n")
-        for _ in range(4):
-            time.sleep(SHORT * 0.5)
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n")
+        for _ in range(8):
+            time.sleep(SHORT * 0.25)
             connection.send(b"x")
 
     answer = hasty.ask(make_host(each(script)).hostname)
-    assert (answer.body, answer.complete) == (b"xxxx", True)
+    assert (answer.body, answer.complete) == (b"x" * 8, True)
 
 
 def test_client_that_stops_reading(hasty: Gateway, make_host: MakeHost) -> None:
@@ -185,7 +185,7 @@ def test_client_that_stops_reading(hasty: Gateway, make_host: MakeHost) -> None:
     host = make_host(each(script))
     with hasty.downstream(receive_buffer=4096) as client:
         client.send(f"GET / HTTP/1.1\r\nHost: {host.hostname}\r\n\r\n".encode())
-        wait_until(lambda: ended, SHORT + 2 * GRACE, "upstream ended")
+        wait_until(lambda: ended, what="upstream ended")
 
 
 def test_websocket_idle(hasty: Gateway, make_host: MakeHost) -> None:
@@ -195,7 +195,7 @@ def test_websocket_idle(hasty: Gateway, make_host: MakeHost) -> None:
     def script(connection: Connection, request: Request) -> None:
         accept(connection, request)
         connection.send(b"\x81\x02hi")
-        ended.append(connection.ended(5))
+        ended.append(connection.ended(20))
         raise EOFError
 
     host = make_host(each(script))
@@ -206,4 +206,4 @@ def test_websocket_idle(hasty: Gateway, make_host: MakeHost) -> None:
         begun = time.monotonic()
         assert client.closed(SHORT + GRACE)
         assert since(begun) > SHORT * 0.8
-    wait_until(lambda: ended == [True], 2)
+    wait_until(lambda: ended == [True])
