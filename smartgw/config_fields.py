@@ -330,8 +330,9 @@ class Limits(Section):
     )
     memory_mib: Count | None = Field(
         default=None,
-        description="Memory in MiB above 90 % of which new requests are answered 503 until it "
-        "is below 80 %. None: what the control group or the system's limits allow, if anything.",
+        description="Memory in MiB above 90 % of which new connections are answered 503 until it "
+        "is below 80 %, and above 95 % new requests on the others, too. None: what the control "
+        "group or the system's limits allow, if anything.",
     )
 
     @field_validator("field_line_bytes", "target_bytes")

@@ -17,11 +17,13 @@ _NO_LIMIT = 1 << 50
 
 # mallopt(3). glibc gives the top of the heap back after each large body and faults it in again
 # with the next, which doubled the CPU of 64 KiB answers.
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -2, -3, -8
 _ALLOCATOR = {
     _M_TRIM_THRESHOLD: 32 << 20,
     _M_TOP_PAD: 1 << 20,
     _M_MMAP_THRESHOLD: 4 << 20,
+    # An arena for each thread reserves 64 MiB, of which the one loop has nothing.
+    _M_ARENA_MAX: 1,
 }
 # What a request makes is gone by reference count; the collector need not look for it often.
 _COLLECT_EVERY = 20_000
@@ -46,15 +48,25 @@ def give_back() -> None:
 
 def resident() -> int:
     """Return the bytes that the process holds in memory."""
-    with open(_STATM, "rb") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
+    return _pages()[1] * resource.getpagesize()
 
 
 def limit() -> int | None:
-    """Return the bytes at which the system would end the process or refuse it memory, if any."""
-    limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    """Return the resident bytes at which the system would end us or refuse us memory, if any."""
+    limits = []
+    virtual, held, _, _, _, data, _ = (count * resource.getpagesize() for count in _pages())
+    for kind, counted in ((resource.RLIMIT_AS, virtual), (resource.RLIMIT_DATA, data)):
+        # These count what is mapped and never touched, too: stacks, libraries, reserves.
+        value = resource.getrlimit(kind)[0]
+        if 0 < value < _NO_LIMIT:
+            limits.append(max(1, value - max(0, counted - held)))
     for path in _CGROUP:
         with contextlib.suppress(OSError, ValueError):
             limits.append(int(Path(path).read_text()))
-    found = [value for value in limits if 0 < value < _NO_LIMIT]
-    return min(found, default=None)
+    return min((value for value in limits if 0 < value < _NO_LIMIT), default=None)
+
+
+def _pages() -> list[int]:
+    """Return size, resident, shared, text, library, data and dirty pages (proc(5), statm)."""
+    with open(_STATM, "rb") as file:
+        return [int(word) for word in file.read().split()]

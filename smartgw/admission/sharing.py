@@ -48,18 +48,22 @@ class Pressure:
     """Whether memory is short; with a gap between the two answers so that it does not flutter.
 
     Attributes:
-        high: requests are refused until it has become better.
+        high: new connections are refused until it has become better.
+        higher: new requests on those that are there are refused, too.
+        near: more than half is held, so that it is worth while to look often.
     """
 
-    __slots__ = ("_limit", "high")
+    __slots__ = ("_limit", "high", "higher", "near")
 
     def __init__(self, limit: int | None) -> None:
         """`limit`: bytes that the process may hold, None for no limit."""
         self._limit = limit
-        self.high = False
+        self.high = self.higher = self.near = False
 
     def look(self, resident: int) -> bool:
         """Take in the resident bytes of now; return `high`."""
         if self._limit is not None:
+            self.near = resident > self._limit * 0.5
             self.high = resident > self._limit * (0.80 if self.high else 0.90)
+            self.higher = resident > self._limit * (0.90 if self.higher else 0.95)
         return self.high

@@ -12,6 +12,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
+
+from smartgw_hosts.quiet_log import QuietLog
 
 
 class _JsonLines(logging.Formatter):
@@ -36,6 +39,20 @@ def log_to_stderr(level: str, *, as_json: bool) -> None:
         _JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     )
     logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+def quiet_loop(logger: logging.Logger) -> None:
+    """Have the running loop log what its callbacks raise once a kind in half a minute.
+
+    What a client or a lack of memory causes once, it causes a thousand times a second.
+    """
+    say = QuietLog(30.0, logger)
+
+    def told(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        say(logging.ERROR, f"loop {type(error).__name__}", str(context["message"]), error=error)
+
+    asyncio.get_running_loop().set_exception_handler(told)
 
 
 def open_many_files() -> None:

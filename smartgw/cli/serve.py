@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smartgw.cli import CommandError
-from smartgw.cli.process import cancel_on_signal, log_to_stderr, on_end, open_many_files
+from smartgw.cli.process import (
+    cancel_on_signal,
+    log_to_stderr,
+    on_end,
+    open_many_files,
+    quiet_loop,
+)
 
 if TYPE_CHECKING:
     from smartgw.app import Gateway
@@ -96,6 +102,7 @@ async def _serve(
     from smartgw.app import Gateway
 
     cancel_on_signal()
+    quiet_loop(_log)
     if settings.trust.mode == "first-use":
         _log.warning(
             "TRUST IS FIRST USE: whoever reaches the bus can take an app's traffic; "

@@ -4,10 +4,11 @@ Owns what such a process inherits from the one that starts it. It is of no use b
 """
 
 import argparse
+import logging
 import socket
 
 from smartgw.cli import CommandError
-from smartgw.cli.process import log_to_stderr, open_many_files
+from smartgw.cli.process import log_to_stderr, open_many_files, quiet_loop
 
 HELP = "carry traffic for `smartgw serve`, which starts it by itself"
 
@@ -36,5 +37,10 @@ def run(args: argparse.Namespace) -> int:
         sockets = [listening(fd) for fd in args.listen]
     except OSError as error:
         raise CommandError(f"a descriptor is not there: {error.strerror}") from None
-    uvloop.run(Worker(sockets).run(end))
+
+    async def work() -> None:
+        quiet_loop(logging.getLogger("smartgw"))
+        await Worker(sockets).run(end)
+
+    uvloop.run(work())
     return 0

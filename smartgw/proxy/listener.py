@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _BACKLOG = 4_096
 _MEMORY_INTERVAL = 0.5
+# Thousands of connections come within the other interval, and each may hold a whole head.
+_MEMORY_NEAR_INTERVAL = 0.05
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +52,7 @@ class Listening:
         self.tunnels: set[Tunnel] = set()
         self._protocol = ProxyPreface if settings.listen.proxy_protocol else Http1Downstream
         self._memory_timer: asyncio.TimerHandle | None = None
+        self._give_back_at = 0.0
         self.prefaces: set[ProxyPreface] = set()
         """Connections whose PROXY header has not come yet."""
         self._by_holder: dict[str, int] = {}
@@ -146,15 +149,19 @@ class Listening:
         self.cut()
 
     def _look_at_memory(self) -> None:
-        self._memory_timer = self.loop.call_later(_MEMORY_INTERVAL, self._look_at_memory)
-        before = self._pressure.high
-        high = self._pressure.look(memory.resident())
-        if high:
+        pressure = self._pressure
+        before = pressure.high
+        high = pressure.look(memory.resident())
+        interval = _MEMORY_NEAR_INTERVAL if pressure.near else _MEMORY_INTERVAL
+        now = self.loop.time()
+        if high and now >= self._give_back_at:
+            self._give_back_at = now + _MEMORY_INTERVAL
             memory.give_back()
+        self._memory_timer = self.loop.call_later(interval, self._look_at_memory)
+        self.path.shedding = pressure.higher
         if high != before:
-            self.path.shedding = high
             _log.warning(
-                "memory is short: new requests are answered 503"
+                "memory is short: new connections are answered 503"
                 if high
                 else "memory is no longer short"
             )

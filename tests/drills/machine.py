@@ -30,7 +30,9 @@ def spread() -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def alone(cluster: Cluster, changes: Config | None = None) -> Iterator[Gateway]:
+def alone(
+    cluster: Cluster, changes: Config | None = None, kind: type[Gateway] = Gateway
+) -> Iterator[Gateway]:
     """A gateway on a core of its own, before everything else there; we are on the other.
 
     One of several processes may run on all cores, as it would.
@@ -38,7 +40,9 @@ def alone(cluster: Cluster, changes: Config | None = None) -> Iterator[Gateway]:
     theirs, ours = spread()
     several = "workers" in str((changes or {}).get("processes"))
     with contextlib.nullcontext() if several else on_core(theirs):
-        gateway = cluster.gateway(changes)
+        gateway = kind(cluster, changes)
+        cluster.gateways.append(gateway)
+        gateway.start()
     os.sched_setaffinity(0, {ours})
     if not several:
         with contextlib.suppress(OSError):

@@ -46,9 +46,27 @@ def test_descriptors_are_divided(files: int, wished: int, limits: tuple[int, int
 
 
 def test_pressure_does_not_flutter() -> None:
-    """3.11: requests are refused above 90 % of the memory and taken again below 80 %."""
+    """3.11: connections are refused above 90 % of the memory and taken again below 80 %."""
     pressure = Pressure(1000)
     assert [pressure.look(size) for size in (899, 901, 850, 801, 799, 850)] == [
         *(False, True, True, True, False, False)
     ]
     assert not Pressure(None).look(1 << 60)
+
+
+def test_requests_are_refused_after_connections() -> None:
+    """3.11: above 95 % new requests are refused, too, and taken again below 90 %."""
+    pressure = Pressure(1000)
+    found = []
+    for size in (499, 501, 940, 951, 910, 899, 940):
+        pressure.look(size)
+        found.append((pressure.near, pressure.high, pressure.higher))
+    assert found == [
+        (False, False, False),
+        (True, False, False),
+        (True, True, False),
+        (True, True, True),
+        (True, True, True),
+        (True, True, False),
+        (True, True, False),
+    ]
