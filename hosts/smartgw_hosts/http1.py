@@ -486,7 +486,10 @@ def parse_response(
     if status < 200 or status == 204:
         response.length = 0
         if length or coding is not None:
-            # No body follows (RFC 9112 6.3), but this sender may think that one does.
+            # No body follows (RFC 9112 6.3), but this sender may think that one does, and llhttp
+            # would read one behind some interim answers.
+            if status < 200:
+                raise MessageRefused(502, "an interim answer announces a body")
             keep_alive = False
     elif request_method == b"HEAD" or status == 304:
         # Content-Length tells what a GET would have had (RFC 9110 8.6); no body follows.

@@ -130,6 +130,14 @@ def test_broken_answers(line: bytes, method: bytes, lines: tuple[bytes, ...]) ->
     assert answer_refused(line, b"X-A: 1", *lines, method=method)
 
 
+@pytest.mark.parametrize("status", [b"100", b"102", b"103", b"105", b"199", b"101"])
+@pytest.mark.parametrize("line", [b"Content-Length: 6", b"Transfer-Encoding: chunked"])
+def test_interim_answers_with_a_body(status: bytes, line: bytes) -> None:
+    """3.6: an interim answer that announces a body is not surely framed: llhttp reads one."""
+    assert answer_refused(b"HTTP/1.1 " + status + b" x", line)
+    assert not answer_refused(b"HTTP/1.1 " + status + b" x", b"Content-Length: 0")
+
+
 def test_coding_in_http10() -> None:
     """3.6: HTTP/1.0 has no codings, so an answer that has one is not surely framed."""
     assert answer_refused(b"HTTP/1.0 200 OK", b"Transfer-Encoding: chunked")
