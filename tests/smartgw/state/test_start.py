@@ -21,6 +21,7 @@ from tests.gateway import (
     Publisher,
     wait_until,
 )
+from tests.generations import Activated
 from tests.upstreams import answering
 
 IMPOSTOR = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
@@ -141,6 +142,29 @@ def test_without_a_bus(cluster: Cluster, tmp_path: Path) -> None:
     assert gateway.ask(good.hostname).status == 200
     assert gateway.ask(f"nobody.{BASE_DOMAIN}").status == 404
     wait_until(lambda: gateway.snapshot()["generation"] > 1, what="a new snapshot")
+
+
+def test_activated_without_a_bus(cluster: Cluster, tmp_path: Path) -> None:
+    """11.2: With sockets that were passed to it too it serves as soon as the last good hosts have
+    proven themselves, and does not first wait for a table that cannot come."""
+    lease = 3 * 3.0
+    changes: Config = {
+        "state": {"dir": str(tmp_path / "state")},
+        "discovery": {"heartbeat": lease / 3},
+        "processes": {"unready_wait": 0.0, "drain": 1.0},
+    }
+    gateway = Activated(cluster, changes)
+    cluster.gateways.append(gateway)
+    gateway.start()
+    host = cluster.host()
+    gateway.terminate()
+    cluster.nats.kill()
+    with gateway.downstream() as client:
+        client.send(f"GET / HTTP/1.1\r\nHost: {host.hostname}\r\n\r\n".encode())
+        began = time.monotonic()
+        gateway.spawn()
+        assert client.answer().status == 200, "it waited in the queue"
+        assert time.monotonic() - began < lease
 
 
 def test_without_bus_and_snapshot(cluster: Cluster, tmp_path: Path) -> None:
