@@ -176,6 +176,46 @@ CHECKS = (
         ("python", "-m", "tests.fuzz", "--seconds", "600"),
     ),
     Check(
+        "hosts",
+        "10,000 hosts announce at once: verified within 30 s, memory at most +60 MB, p99 of traffic "
+        "meanwhile at most twice what it was.",
+        ("python", "-m", "tests.drills.hosts"),
+    ),
+    Check(
+        "hosts-workers",
+        "The same with two workers: what it costs the control process.",
+        ("python", "-m", "tests.drills.hosts", "--workers", "2"),
+    ),
+    Check(
+        "slow",
+        "400 slow heads, bodies and readers each and 20,000 idle connections from 40 addresses are "
+        "closed by their deadlines or held within the stated memory, p99 of others at most 1.2x.",
+        ("python", "-m", "tests.drills.slow"),
+    ),
+    Check(
+        "fair",
+        "One slow app with 1,000 waiting requests, or one greedy address: the other apps' p99 at "
+        "most 1.2x.",
+        ("python", "-m", "tests.drills.fair"),
+    ),
+    Check(
+        "scarce",
+        "A 300 MiB memory limit, 256 descriptors: sheds, recovers, logs at a bounded rate.",
+        ("python", "-m", "tests.drills.scarce"),
+    ),
+    Check(
+        "floods",
+        "500,000 valid-looking messages a minute and a slow consumer: memory bounded, drops "
+        "counted, traffic unharmed, the pool right again within two heartbeats.",
+        ("python", "-m", "tests.drills.floods"),
+    ),
+    Check(
+        "soak",
+        "30 minutes with hosts coming and going: memory slope below 1 MB in 10 minutes, "
+        "descriptors, tasks and connections flat.",
+        ("python", "-m", "tests.drills.soak"),
+    ),
+    Check(
         "layout",
         "Who may import whom and who may do I/O holds for every module.",
         pytest("tests/test_layering.py"),

@@ -34,11 +34,11 @@ _HOSTS = 20
 _KINDS = 2_000
 
 
-def messages(cluster: Cluster, hosts: Sequence[Host]) -> list[bytes]:
-    """What a flood is made of: `_KINDS` of each kind, as the bus takes them."""
+def messages(cluster: Cluster, hosts: Sequence[Host], count: int = _KINDS) -> list[bytes]:
+    """What a flood is made of: `count` of each kind, as the bus takes them."""
     out = []
     replays = [host.message(Kind.HEARTBEAT) for host in hosts]
-    for number in range(_KINDS):
+    for number in range(count):
         host = hosts[number % len(hosts)]
         stranger = identity_of(f"stranger {number}")
         known = Message(

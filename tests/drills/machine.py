@@ -21,6 +21,7 @@ from tests.gateway import Cluster, Config, Gateway
 from tests.generations import file_descriptors
 
 MIB = 1 << 20
+_FILES = 1 << 17
 
 
 def spread() -> tuple[int, int]:
@@ -63,10 +64,14 @@ def first(pid: int) -> None:
             os.setpriority(os.PRIO_PROCESS, one, -15)
 
 
-def many_files() -> None:
-    """Let this process, and what it starts, open as many descriptors as may be."""
+def many_files() -> int:
+    """Let this process, and what it starts, open as many descriptors as may be; returns that."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for files in (max(hard, _FILES), hard):  # the first only where we may raise the system's limit
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+            return files
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def resident(gateway: Gateway) -> int:

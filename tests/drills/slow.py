@@ -1,9 +1,9 @@
 """Clients that are slow on purpose, and crowds of silent ones: who else notices?
 
-`python -m tests.drills.slow [--slow 400] [--idle 20000] [--seconds 80] [--short]`. slowhttptest
-sends slow heads, slow bodies and reads slowly; connections from 40 addresses say nothing, or
-nothing more after one request. Prints how many were closed by their deadlines, the memory of those
-that are held, and the latency of others; exit code 1 when it was too much.
+`python -m tests.drills.slow [--slow 400] [--idle 20000] [--seconds 80] [--workers 1] [--short]`.
+slowhttptest sends slow heads and bodies and reads slowly; connections from 40 addresses say
+nothing, or nothing more after one request. Prints how many were not closed by their deadlines,
+memory, and the latency of others; exit code 1 when it was too much.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from smartgw.admission.sharing import connection_limits
 from tests.drills.clients import Many, addresses
 from tests.drills.machine import Peak, alone, change, many_files, unharmed
 from tests.drills.paced import Paced
@@ -79,10 +80,12 @@ def drill(args: argparse.Namespace) -> tuple[str, bool]:
     paced = many = None
     attacks: dict[str, subprocess.Popen[str]] = {}
     try:
-        changes = {
+        changes: dict[str, dict[str, object]] = {
             "limits": {"connections_per_address": 4 * args.slow},
             "deadlines": {"keepalive": args.keepalive},
         }
+        if args.workers > 1:
+            changes["processes"] = {"workers": args.workers}
         with alone(cluster, changes) as gateway:
             host = cluster.host(app)
             paced = Paced(cluster, gateway, rate=args.rate, source="127.0.1.1")
@@ -143,13 +146,19 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--idle", type=int, default=20_000)
     parser.add_argument("--seconds", type=int, default=80, help="of slowness; deadlines are 75 s")
     parser.add_argument("--keepalive", type=float, default=75.0)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--before", type=float, default=10.0, help="seconds of traffic alone")
     parser.add_argument("--rate", type=float, default=500.0, help="requests a second of others")
     parser.add_argument("--short", action="store_true", help="2,000 idle and 3 x 60 slow, 15 s")
     args = parser.parse_args(argv)
     if args.short:
         args.slow, args.idle, args.seconds, args.keepalive, args.before = 60, 2_000, 15, 10.0, 4.0
-    many_files()
+    files = many_files()
+    # Each process of a gateway has half of its descriptors for clients, and we have ours.
+    room = (connection_limits(files, files)[0] - 300) * args.workers - 3 * args.slow
+    if (fits := min(args.idle, room, files - 600)) < args.idle:
+        print(f"a process may have {files} descriptors: {fits} idle connections")
+        args.idle = fits // 2 * 2
     figure, good = drill(args)
     print(figure)
     return 0 if good else 1
