@@ -177,8 +177,8 @@ CHECKS = (
     ),
     Check(
         "hosts",
-        "10,000 hosts announce at once: verified within 30 s, memory at most +60 MB, p99 of traffic "
-        "meanwhile at most twice what it was.",
+        "10,000 hosts announce at once: verified within 30 s, memory at most +60 MB, p99 of "
+        "traffic meanwhile at most twice what it was.",
         ("python", "-m", "tests.drills.hosts"),
     ),
     Check(
