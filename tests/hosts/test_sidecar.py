@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from smartgw_hosts import challenge, sidecar_http
+from smartgw_hosts import challenge
 from smartgw_hosts.challenge import PATH
 from smartgw_hosts.sidecar import Sidecar
 from tests.hosts.challenges import ask, proves, responder
@@ -544,34 +544,6 @@ def test_client_that_goes_away() -> None:
             time.sleep(0.05)
             leave(client)
             assert gone.wait(2)
-
-
-def test_bounded_connections() -> None:
-    """3.11: connections are bounded, and a place that becomes free is used."""
-    with front(connections=2) as (_, running):
-        first = running.connect()
-        prove(first)
-        second = running.connect()
-        prove(second)
-        third = running.connect()
-        assert third.closed(2)
-        first.close()
-        within(2, lambda: running.sidecar.connections == 1)
-        with running.connect() as fourth:
-            prove(fourth)
-        second.close()
-        third.close()
-
-
-def test_slow_heads_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """3.11: a head that does not come in time is answered 408, an idle connection ended."""
-    monkeypatch.setattr(sidecar_http, "HEAD_TIMEOUT", 0.1)
-    monkeypatch.setattr(sidecar_http, "IDLE_TIMEOUT", 0.1)
-    with front() as (_, running), running.connect() as slow, running.connect() as idle:
-        slow.send(b"GET / HT")
-        prove(idle)
-        assert slow.answer().status == 408
-        assert idle.closed(2)
 
 
 # --- early answers

@@ -97,3 +97,31 @@ def test_no_crowd_keeps_a_gateway_out() -> None:
             prove(gateways[-1])
         for client in (*crowd, *gateways):
             client.reset()
+
+
+def test_bounded_connections() -> None:
+    """3.11: connections are bounded, and a place that becomes free is used."""
+    with front(connections=2) as (_, running):
+        first = running.connect()
+        prove(first)
+        second = running.connect()
+        prove(second)
+        third = running.connect()
+        assert third.closed(2)
+        first.close()
+        within(2, lambda: running.sidecar.connections == 1)
+        with running.connect() as fourth:
+            prove(fourth)
+        second.close()
+        third.close()
+
+
+def test_slow_heads_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """3.11: a head that does not come in time is answered 408, an idle connection ended."""
+    monkeypatch.setattr(sidecar_http, "HEAD_TIMEOUT", 0.1)
+    monkeypatch.setattr(sidecar_http, "IDLE_TIMEOUT", 0.1)
+    with front() as (_, running), running.connect() as slow, running.connect() as idle:
+        slow.send(b"GET / HT")
+        prove(idle)
+        assert slow.answer().status == 408
+        assert idle.closed(2)
