@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import select
 import socket
 import struct
 import sys
@@ -34,3 +35,10 @@ def unsent(transport: asyncio.Transport) -> int:
     except OSError:
         return waiting
     return waiting + int.from_bytes(queued, sys.byteorder)
+
+
+def has_unread(transport: asyncio.Transport) -> bool:
+    """Say whether the other side has sent something that has not been read, or ended."""
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+    return bool(poll.poll(0))

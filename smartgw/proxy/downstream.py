@@ -6,14 +6,13 @@ path.py's.
 """
 
 import asyncio
-import select
 from typing import TYPE_CHECKING, cast
 
 from smartgw.errors import ANSWERS, REFUSED_MESSAGE, SHED, Reason
 from smartgw.proxy import turns
-from smartgw.proxy.closing import reset_on_close, unsent
-from smartgw.proxy.exchange import PENDING_LIMIT, SAFE_METHODS, Exchange, Upstream
-from smartgw.proxy.tunnel import Tunnel
+from smartgw.proxy.closing import has_unread, reset_on_close, unsent
+from smartgw.proxy.exchange import PENDING_LIMIT, SAFE_METHODS, Exchange, Upstream, no_request
+from smartgw.proxy.headers import switch_head
 from smartgw_hosts.chunked import ChunkedBody, chunk, last_chunk
 from smartgw_hosts.http1 import (
     CHUNKED,
@@ -261,9 +260,7 @@ class Http1Downstream(asyncio.Protocol):
                 payload, end, late = turns.feed(self._body, data, start)
             except MessageRefused as refused:
                 exchange.request.keep_alive = False
-                self._listening.path.counters.in_flight += 1
-                self._listening.path.identify(exchange)
-                self._listening.path.refuse(
+                self._listening.path.turn_away(
                     exchange, REFUSED_MESSAGE[refused.status], refused.reason
                 )
                 return len(data)
@@ -332,17 +329,9 @@ class Http1Downstream(asyncio.Protocol):
 
     def _refuse(self, reason: Reason, detail: str) -> None:
         """Answer a message that is no request; nothing more can be read from this connection."""
-        request = RequestHead()
-        request.method, request.target, request.authority = b"", b"", b""
-        request.lines, request.marked, request.noted = [], [], {}
-        request.length, request.minor, request.upgrade = 0, 1, ()
-        request.keep_alive = request.expect = False
-        path = self._listening.path
-        exchange = Exchange(self, request, self._listening.loop.time())
+        exchange = Exchange(self, no_request(), self._listening.loop.time())
         self._exchange = exchange
-        path.counters.in_flight += 1
-        path.name(exchange)
-        path.refuse(exchange, reason, detail)
+        self._listening.path.turn_away(exchange, reason, detail)
 
     # ---- deadlines ----
 
@@ -496,26 +485,9 @@ class Http1Downstream(asyncio.Protocol):
     def tunnel(self, exchange: Exchange, head: ResponseHead, upstream: Upstream) -> None:
         listening = self._listening
         connection = cast("UpstreamConnection", upstream)
-        lines = [
-            b"HTTP/1.1 101" + head.phrase,
-            *head.lines,
-            b"Connection: Upgrade",
-            b"Upgrade: " + (exchange.upgrade or b""),
-            b"\r\n",
-        ]
-        counters = listening.path.counters
-        counters.tunnels += 1
-        tunnel = Tunnel(
-            listening.loop,
-            listening.watch,
-            listening.deadlines.websocket,
-            (lambda: listening.dismiss(self), connection.dismissed),
-            self._tunnel_ended,
-            websocket=exchange.upgrade == b"websocket",
-        )
-        listening.tunnels.add(tunnel)
-        listening.watch.discard(self)
-        self.transport.write(b"\r\n".join(lines))
+        upgrade = exchange.upgrade or b""
+        tunnel = listening.new_tunnel(self, connection, websocket=upgrade == b"websocket")
+        self.transport.write(switch_head(head, upgrade))
         up, leftover = connection.take_over(tunnel.up)
         self.transport.set_protocol(tunnel.down)
         tunnel.join(self.transport, up)
@@ -598,9 +570,7 @@ class Http1Downstream(asyncio.Protocol):
         """End the connection if it carries nothing and no next request has begun to come."""
         if self._exchange is not None or self._buffer or self._closing:
             return
-        poll = select.poll()
-        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
-        if not poll.poll(0):
+        if not has_unread(self.transport):
             self._closing = True
             self.transport.close()
 
@@ -613,10 +583,6 @@ class Http1Downstream(asyncio.Protocol):
         self._paused = False
         if not self.transport.is_closing():
             self.transport.resume_reading()
-
-    def _tunnel_ended(self, tunnel: Tunnel) -> None:
-        self._listening.tunnels.discard(tunnel)
-        self._listening.path.counters.tunnels -= 1
 
 
 _UNREAD = frozenset(reason for reason, answer in ANSWERS.items() if answer.close)

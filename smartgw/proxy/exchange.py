@@ -178,3 +178,13 @@ class Exchange:
         else:
             self.pending.append(payload)
         self.pending_size += len(payload)
+
+
+def no_request() -> RequestHead:
+    """Return what stands for the head of a message that could not be read."""
+    head = RequestHead()
+    head.method, head.target, head.authority = b"", b"", b""
+    head.lines, head.marked, head.noted = [], [], {}
+    head.length, head.minor, head.upgrade = 0, 1, ()
+    head.keep_alive = head.expect = False
+    return head

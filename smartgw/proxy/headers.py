@@ -11,7 +11,16 @@ from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from smartgw.routing.hostname import hostname_of
-from smartgw_hosts.http1 import CHUNKED, DROP, MARK, NOTED, PASS, FieldNames, RequestHead
+from smartgw_hosts.http1 import (
+    CHUNKED,
+    DROP,
+    MARK,
+    NOTED,
+    PASS,
+    FieldNames,
+    RequestHead,
+    ResponseHead,
+)
 
 REQUEST_ID, FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED, TE = range(NOTED, NOTED + 6)
 """Kinds of request fields that are read and replaced."""
@@ -209,6 +218,13 @@ def upstream_head(
     elif request.noted and wants_trailers(request):
         lines.append(b"TE: trailers\r\nConnection: TE")
     lines.append(b"X-Request-Id: %b\r\n\r\n" % request_id)
+    return b"\r\n".join(lines)
+
+
+def switch_head(head: ResponseHead, upgrade: bytes) -> bytes:
+    """Return the head of a 101 answer, with its empty line."""
+    lines = [b"HTTP/1.1 101" + head.phrase, *head.lines]
+    lines += [b"Connection: Upgrade", b"Upgrade: " + upgrade, b"\r\n"]
     return b"\r\n".join(lines)
 
 

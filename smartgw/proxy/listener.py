@@ -23,6 +23,7 @@ from smartgw_hosts.http1 import Bounds
 
 if TYPE_CHECKING:
     from smartgw.config import Settings
+    from smartgw.proxy.upstream import UpstreamConnection
 
 _BACKLOG = 4_096
 _MEMORY_INTERVAL = 0.5
@@ -107,6 +108,27 @@ class Listening:
         self.watch.add(downstream)
         counters.connections += 1
         return True
+
+    def new_tunnel(
+        self, downstream: Http1Downstream, upstream: "UpstreamConnection", *, websocket: bool
+    ) -> Tunnel:
+        """Return a tunnel for these two, which are its now to watch and to end."""
+        tunnel = Tunnel(
+            self.loop,
+            self.watch,
+            self.deadlines.websocket,
+            (lambda: self.dismiss(downstream), upstream.dismissed),
+            self._tunnel_ended,
+            websocket=websocket,
+        )
+        self.path.counters.tunnels += 1
+        self.tunnels.add(tunnel)
+        self.watch.discard(downstream)
+        return tunnel
+
+    def _tunnel_ended(self, tunnel: Tunnel) -> None:
+        self.tunnels.discard(tunnel)
+        self.path.counters.tunnels -= 1
 
     def dismiss(self, downstream: Http1Downstream) -> None:
         """Count a connection out; no harm if it was not admitted."""

@@ -147,6 +147,15 @@ class Path:
                 return
         self.attempt(exchange)
 
+    def turn_away(self, exchange: Exchange, reason: Reason, detail: str) -> None:
+        """Refuse what is not surely a request, before any step."""
+        self.counters.in_flight += 1
+        if exchange.request.method:
+            self.identify(exchange)
+        else:
+            self.name(exchange)
+        self.refuse(exchange, reason, detail)
+
     def body(self, exchange: Exchange, payload: bytes) -> None:
         """More of the request's body has come."""
         exchange.received += len(payload)

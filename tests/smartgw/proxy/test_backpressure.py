@@ -23,9 +23,9 @@ OFFERED = 96 * MIB
 
 def pour(client: Downstream) -> int:
     """Send until nothing more is taken for a while; return how many bytes were."""
-    client.socket.settimeout(0.5)
     piece, sent = bytes(1 << 16), 0
-    with contextlib.suppress(TimeoutError):
+    with contextlib.suppress(TimeoutError, OSError):
+        client.socket.settimeout(0.5)
         while sent < OFFERED:
             sent += client.socket.send(piece)
     return sent
@@ -78,9 +78,14 @@ def upload(client: Downstream, hostname: str) -> None:
 
 def after_an_early_answer(client: Downstream, hostname: str) -> None:
     """An upload that finds, or must not find, a connection full of what nobody reads."""
-    client.send(post(hostname, 250_000), bytes(250_000))
-    assert client.answer("POST").body == b"early"
-    client.send(post(hostname, OFFERED))
+    client.send(post(hostname, 150_000), bytes(150_000))
+    answer = client.answer("POST")
+    assert answer.body == b"early"
+    if answer.all("connection") == [b"close"]:
+        # It came before the upload was whole: what is still sent is read and thrown away.
+        client.close()
+    else:
+        client.send(post(hostname, OFFERED))
 
 
 def upgrade(client: Downstream, hostname: str) -> None:
