@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from smartgw.proxy.upstream import UpstreamConnection
 
 _BACKLOG = 4_096
-_MEMORY_INTERVAL = 0.5
-# Thousands of connections come within the other interval, and each may hold a whole head.
-_MEMORY_NEAR_INTERVAL = 0.05
+# Hundreds of connections come within such a time, and each may hold a whole head.
+_MEMORY_INTERVAL, _MEMORY_NEAR_INTERVAL = 0.1, 0.02
+_GIVE_BACK_INTERVAL = 0.5
 
 _log = logging.getLogger(__name__)
 
@@ -172,14 +172,14 @@ class Listening:
 
     def _look_at_memory(self) -> None:
         pressure = self._pressure
-        before = pressure.high
-        high = pressure.look(memory.resident())
         interval = _MEMORY_NEAR_INTERVAL if pressure.near else _MEMORY_INTERVAL
-        now = self.loop.time()
-        if high and now >= self._give_back_at:
-            self._give_back_at = now + _MEMORY_INTERVAL
-            memory.give_back()
+        # First of all: whatever fails below for want of memory is looked at again.
         self._memory_timer = self.loop.call_later(interval, self._look_at_memory)
+        before, now = pressure.high, self.loop.time()
+        high = pressure.look(memory.resident())
+        if high and now >= self._give_back_at:
+            self._give_back_at = now + _GIVE_BACK_INTERVAL
+            memory.give_back()
         self.path.shedding = pressure.higher
         if high != before:
             _log.warning(

@@ -146,7 +146,7 @@ _HEADS = (b"GET / HTTP/1.1\r\n" + (b"X-Filler: " + b"x" * 15_000 + b"\r\n") * 2,
     ("limits", "limit", "attack"),
     [
         ({"memory_mib": _MEMORY_MIB}, "", _HEADS),
-        ({}, f"--as={200 * MIB}", _HEADS),
+        ({}, f"--as={130 * MIB}", _HEADS),
         ({}, "--nofile=256", (b"", 300)),
     ],
     ids=["memory", "address space", "descriptors"],
