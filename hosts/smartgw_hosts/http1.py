@@ -30,6 +30,7 @@ _NEVER_NOMINATED = frozenset(
 _VERSION = re.compile(rb"HTTP/[0-9]\.[0-9]\Z")
 _HOST_AND_PORT = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z_.-]+)(?::[0-9]*)?\Z")
 _METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
+_BODILESS = (b"GET ", b"HEAD ", b"DELETE ", b"OPTIONS ")
 _MAX_METHOD = 64
 _MAX_REMEMBERED_NAME = 64
 # Sections of field lines that are remembered: in all some megabytes.
@@ -123,6 +124,7 @@ class RequestHead:
             order, without CRLF. Host holds the authority of an absolute-form target.
         marked: places in `lines` of kind MARK.
         noted: kind -> value(s), joined by `, `.
+        nominated: names that Connection took out, which are not for trailers either.
         length: bytes of the body, or CHUNKED.
         minor: 0 for HTTP/1.0.
         keep_alive: the sender will take another answer on this connection.
@@ -139,6 +141,7 @@ class RequestHead:
         "marked",
         "method",
         "minor",
+        "nominated",
         "noted",
         "target",
         "upgrade",
@@ -150,6 +153,7 @@ class RequestHead:
     lines: list[bytes]
     marked: list[int]
     noted: dict[int, bytes]
+    nominated: frozenset[bytes]
     length: int
     minor: int
     keep_alive: bool
@@ -167,6 +171,7 @@ class RequestHead:
         head.noted = self.noted
         head.length = self.length
         head.minor = self.minor
+        head.nominated = self.nominated
         head.keep_alive = self.keep_alive
         head.upgrade = self.upgrade
         head.expect = self.expect
@@ -189,6 +194,7 @@ class ResponseHead:
         "length",
         "lines",
         "marked",
+        "nominated",
         "noted",
         "phrase",
         "status",
@@ -200,6 +206,7 @@ class ResponseHead:
     lines: list[bytes]
     marked: list[int]
     noted: dict[int, bytes]
+    nominated: frozenset[bytes]
     length: int
     keep_alive: bool
     upgrade: tuple[bytes, ...]
@@ -207,6 +214,7 @@ class ResponseHead:
 
 _NO_MARKS: list[int] = []
 _NO_NOTES: dict[int, bytes] = {}
+_NONE_NOMINATED: frozenset[bytes] = frozenset()
 
 
 def _request_line(line: bytes, bounds: Bounds) -> tuple[bytes, bytes, int]:
@@ -289,8 +297,9 @@ def parse_request(head: bytes, names: FieldNames, bounds: Bounds) -> RequestHead
         MessageRefused: 400, 414, 417, 431 or 505; the connection cannot be used further.
     """
     end = head.find(b"\r\n")
-    fields = head[end:]
-    known = names.section(fields)
+    # A length changes with each body, so only fields of requests without one come again.
+    fields = head[end:] if head.startswith(_BODILESS) else b""
+    known = names.section(fields) if fields else None
     if known is not None and len(head) <= bounds.field_line:
         line = head[:end]
         if not line.translate(None, LINE_BYTES) and fields.count(b"\r\n") <= bounds.fields:
@@ -383,8 +392,9 @@ def parse_request(head: bytes, names: FieldNames, bounds: Bounds) -> RequestHead
     request.length = length or 0
     request.keep_alive = bool(minor)
     request.upgrade = ()
+    nominated = _NONE_NOMINATED
     if connection is not None and connection != b"keep-alive":
-        options, kept, marked = _connection_options(connection, kept, marked)
+        options, nominated, kept, marked = _connection_options(connection, kept, marked)
         if b"close" in options:
             request.keep_alive = False
         elif b"keep-alive" in options:
@@ -398,10 +408,11 @@ def parse_request(head: bytes, names: FieldNames, bounds: Bounds) -> RequestHead
     request.expect = bool(minor) and expect is not None
     if request.expect and expect != b"100-continue":
         raise MessageRefused(417, "Expect names something other than 100-continue")
+    request.nominated = nominated
     request.lines = kept
     request.marked = marked
     request.noted = noted
-    if minor and authority is None:
+    if fields and minor and authority is None:
         names.remember(fields, request.again(method, target))
     return request
 
@@ -473,10 +484,11 @@ def parse_response(
         del kept[length_place]
         marked = [place - (place > length_place) for place in marked]
     response.upgrade = ()
+    nominated = _NONE_NOMINATED
     if connection == b"keep-alive":
         keep_alive = True
     elif connection is not None:
-        options, kept, marked = _connection_options(connection, kept, marked)
+        options, nominated, kept, marked = _connection_options(connection, kept, marked)
         if b"close" in options:
             keep_alive = False
         elif b"keep-alive" in options:
@@ -504,6 +516,7 @@ def parse_response(
     response.status = status
     response.phrase = phrase
     response.keep_alive = keep_alive
+    response.nominated = nominated
     response.lines = kept
     response.marked = marked
     response.noted = noted
@@ -565,12 +578,14 @@ def _transfer_coding(value: bytes) -> bytes:
 
 def _connection_options(
     value: bytes, lines: list[bytes], marked: list[int]
-) -> tuple[frozenset[bytes], list[bytes], list[int]]:
-    """Return the connection options and the lines without the fields they name (RFC 9110 7.6.1)."""
+) -> tuple[frozenset[bytes], frozenset[bytes], list[bytes], list[int]]:
+    """Return the connection options, the fields they name, and lines and marks without these
+    (RFC 9110 7.6.1).
+    """
     options = frozenset(part.strip(_OWS).replace(b"_", b"-") for part in value.split(b","))
     nominated = options - _NEVER_NOMINATED - {b"close", b"keep-alive", b"upgrade", b"te", b""}
     if not nominated:
-        return options, lines, marked
+        return options, nominated, lines, marked
     kept: list[bytes] = []
     still_marked: list[int] = []
     for place, line in enumerate(lines):
@@ -579,4 +594,4 @@ def _connection_options(
         if place in marked:
             still_marked.append(len(kept))
         kept.append(line)
-    return options, kept, still_marked
+    return options, nominated, kept, still_marked

@@ -187,4 +187,5 @@ def no_request() -> RequestHead:
     head.lines, head.marked, head.noted = [], [], {}
     head.length, head.minor, head.upgrade = 0, 1, ()
     head.keep_alive = head.expect = False
+    head.nominated = frozenset()
     return head

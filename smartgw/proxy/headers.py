@@ -96,12 +96,17 @@ def response_names() -> FieldNames:
     return FieldNames(classify)
 
 
-def passing_trailers(trailers: Sequence[bytes], names: FieldNames) -> list[bytes]:
-    """Return the trailer lines that may pass: never framing, routing, or fields of ours."""
+def passing_trailers(
+    trailers: Sequence[bytes], names: FieldNames, nominated: frozenset[bytes] = frozenset()
+) -> list[bytes]:
+    """Return the trailer lines that may pass: never framing, routing, or fields of ours, nor what
+    the head's Connection had `nominated`.
+    """
+    stopped = _NEVER_TRAILERS | nominated if nominated else _NEVER_TRAILERS
     passing = []
     for line in trailers:
         name = line[: line.index(b":")]
-        if names[name] == PASS and name.lower().replace(b"_", b"-") not in _NEVER_TRAILERS:
+        if names[name] == PASS and name.lower().replace(b"_", b"-") not in stopped:
             passing.append(line)
     return passing
 

@@ -6,8 +6,10 @@ Preflight, limits, owner and failover will be further steps of `STEPS` and of `a
 """
 
 import random
+import time
 from bisect import bisect_left
 from collections.abc import Callable
+from email.utils import formatdate
 from typing import TYPE_CHECKING
 
 from smartgw import errors
@@ -60,6 +62,7 @@ class Path:
         self._hostnames: dict[bytes, bytes] = {}
         self.shedding = False
         self._by_app: dict[str, int] = {}
+        self._date_second, self._date_text = 0, b""
         self._id_prefix = b"%x-" % random.SystemRandom().getrandbits(64)
         self._id_count = 0
         self.configure(settings)
@@ -170,7 +173,9 @@ class Path:
         """The request's body is whole."""
         exchange.request_done = True
         if trailers:
-            trailers = headers.passing_trailers(trailers, self.request_names)
+            trailers = headers.passing_trailers(
+                trailers, self.request_names, exchange.request.nominated
+            )
         if exchange.upstream is not None:
             exchange.sent = Sent.FULL
             exchange.upstream.send_end(trailers)
@@ -318,11 +323,16 @@ class Path:
         exchange.sent_bytes += len(payload)
         exchange.downstream.write(payload)
 
-    def reply_end(self, exchange: Exchange, trailers: list[bytes]) -> None:
+    def reply_end(
+        self,
+        exchange: Exchange,
+        trailers: list[bytes],
+        nominated: frozenset[bytes] = frozenset(),
+    ) -> None:
         """The answer is whole; its trailers go to clients that can take them (RFC 9110 6.5.1)."""
         if trailers:
             trailers = (
-                headers.passing_trailers(trailers, self.response_names)
+                headers.passing_trailers(trailers, self.response_names, nominated)
                 if headers.wants_trailers(exchange.request)
                 else []
             )
@@ -371,6 +381,7 @@ class Path:
             b"Content-Type: " + media_type.encode(),
             b"Content-Length: %d" % len(body),
             b"Cache-Control: no-store",
+            b"Date: " + self._date(),
             b"Proxy-Status: " + errors.proxy_status(reason, detail),
             b"X-Request-Id: " + exchange.request_id,
         ]
@@ -389,6 +400,13 @@ class Path:
             exchange, answer.status, b" " + answer.phrase.encode(), lines, len(body), payload, True
         )
         self.settle(exchange)
+
+    def _date(self) -> bytes:
+        """Return the value of a Date field (RFC 9110 6.6.1), made once a second."""
+        second = int(time.time())
+        if second != self._date_second:
+            self._date_second, self._date_text = second, formatdate(second, usegmt=True).encode()
+        return self._date_text
 
     def settle(self, exchange: Exchange) -> None:
         """Count and log, once."""

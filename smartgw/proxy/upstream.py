@@ -25,6 +25,7 @@ from smartgw_hosts.http1 import (
     Bounds,
     MessageRefused,
     ResponseHead,
+    lines_so_far,
     parse_response,
 )
 
@@ -354,10 +355,13 @@ class UpstreamConnection(asyncio.Protocol):
         while exchange is not None:
             end = data.find(b"\r\n\r\n", start)
             if end < 0:
-                if len(data) - start > self.bounds.head:
+                partial = data[start:] if start else data
+                if len(partial) > self.bounds.head + 3:
                     self._refused(exchange, "the head of the answer is too long")
+                elif not lines_so_far(partial):
+                    self._refused(exchange, "a line of the answer does not end with CRLF")
                 else:
-                    self._buffer = data[start:] if start else data
+                    self._buffer = partial
                 return
             try:
                 head = parse_response(
@@ -431,7 +435,7 @@ class UpstreamConnection(asyncio.Protocol):
                 self.path.reply_body(exchange, payload)
             if body.done and self.exchange is exchange:
                 self._complete(exchange, head.keep_alive and end == len(data))
-                self.path.reply_end(exchange, body.trailers)
+                self.path.reply_end(exchange, body.trailers, head.nominated)
         elif self._left >= 0:
             left = self._left - len(data)
             self._left = left
