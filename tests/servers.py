@@ -6,6 +6,7 @@ does with it. Use as `with Nats() as nats:`, `async with Nats() as nats:`, or st
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 import ctypes
@@ -60,7 +61,7 @@ def die_with(parent: int) -> None:
             os._exit(1)
 
 
-class Server:
+class Server(abc.ABC):
     """One server process. Subclasses say how it is called and when it is ready."""
 
     def __init__(self) -> None:
@@ -68,13 +69,13 @@ class Server:
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
+    @abc.abstractmethod
     def command(self) -> list[str]:
         """The argument vector; called before each start."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def ready(self) -> bool:
         """Whether the server answers now; waits no longer than a moment."""
-        raise NotImplementedError
 
     @property
     def pid(self) -> int:

@@ -190,26 +190,15 @@ class Path:
 
     def body_refused(self, exchange: Exchange, reason: Reason, detail: str) -> None:
         """The request's body is malformed or did not come: the host must not see a whole one."""
-        self._drop_upstream(exchange)
-        if exchange.status:
-            exchange.reason = reason
-            exchange.downstream.break_off()
-            self.settle(exchange)
-        else:
-            self.refuse(exchange, reason, detail)
+        self._give_up(exchange, reason, detail)
 
     def timed_out(self, exchange: Exchange, by_client: bool) -> None:
         """The one deadline to the answer's head, or that between its parts, has passed.
 
         `by_client`: it is the client that does not take its answer.
         """
-        self._drop_upstream(exchange)
-        if exchange.status:
-            exchange.reason = Reason.CLIENT_STALLED if by_client else Reason.UPSTREAM_TIMEOUT
-            exchange.downstream.break_off()
-            self.settle(exchange)
-        else:
-            self.refuse(exchange, Reason.UPSTREAM_TIMEOUT)
+        stalled = by_client and exchange.status
+        self._give_up(exchange, Reason.CLIENT_STALLED if stalled else Reason.UPSTREAM_TIMEOUT)
 
     # ---- attempts ----
 
@@ -359,6 +348,12 @@ class Path:
 
     def upstream_failed(self, exchange: Exchange, reason: Reason, detail: str) -> None:
         """The answer is malformed or broke off; some of the request was sent, so no other host."""
+        self._give_up(exchange, reason, detail)
+
+    # ---- the end ----
+
+    def _give_up(self, exchange: Exchange, reason: Reason, detail: str = "") -> None:
+        """Refuse, or break an answer off that has begun; a host never gets a cut request whole."""
         self._drop_upstream(exchange)
         if exchange.status:
             exchange.reason = reason
@@ -366,8 +361,6 @@ class Path:
             self.settle(exchange)
         else:
             self.refuse(exchange, reason, detail)
-
-    # ---- the end ----
 
     def refuse(self, exchange: Exchange, reason: Reason, detail: str = "") -> None:
         """Answer by ourselves (3.10)."""
