@@ -30,7 +30,7 @@ from smartgw.processes.traffic import Traffic, own_endpoints
 from smartgw.readiness import Readiness, judge
 from smartgw.state.state import State, lag_families, lagging
 from smartgw.trust import FollowedFile
-from smartgw.wiring import host_update, make_bus, pool_settings
+from smartgw.wiring import host_update, make_bus, pool_settings, shown
 from smartgw_hosts.bus import Bus
 from smartgw_hosts.listener import Listener
 from smartgw_hosts.records import HostRecord, HostState
@@ -192,7 +192,7 @@ class Gateway:
         if self._refusing is not None:
             self._refusing.cancel()
             self._refusing = None
-        _log.info("drain: %s", step.value)
+        _log.info("%s", step.told)
         await self._carrier.order(step)
         if step is Step.STOP and not self.leaving.final:
             # A little later, when no worker looks at the sockets any more. Closing them would
@@ -268,6 +268,7 @@ class Gateway:
         workers = None if self._crew is None else self._crew.workers()
         return judge(
             phase=self.leaving.phase,
+            ending=self.leaving.final,
             known=self._complete or self._state.serves(),
             connected=self._bus is not None and self._bus.connected,
             first_use=self.settings.trust.mode == "first-use",
@@ -280,8 +281,8 @@ class Gateway:
         )
 
     def hosts(self) -> Sequence[HostRecord]:
-        """All hosts that are known, with their states."""
-        return self._pool.records()
+        """All hosts that are known, with their states; the drained ones as such."""
+        return [shown(record, self.drained_hosts) for record in self._pool.records()]
 
     def metrics(self) -> Iterable[Family]:
         """The gateway's own counters (contract 11.3)."""

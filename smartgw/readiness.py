@@ -22,6 +22,7 @@ class Readiness:
 def judge(
     *,
     phase: Phase,
+    ending: bool,
     known: bool,
     connected: bool,
     first_use: bool,
@@ -31,13 +32,15 @@ def judge(
 ) -> Readiness:
     """Say what is missing for traffic, and what works less well than it could.
 
-    `known`: the table is whole, or hosts of before the restart serve; else `without_table` says
+    `ending`: a drain is not an operator's, but for the process to end. `known`: the table is whole, or hosts of before the restart serve; else `without_table` says
     what more is missing. `workers`: how many serve, of how many; None for a single process.
     """
     missing: list[str] = []
     less: list[str] = []
     if phase is not Phase.SERVING:
-        missing.append(f"drain: {phase.value}")
+        state = "drained" if phase is Phase.DRAINED else "draining"
+        why = "for the gateway is ending" if ending else "by an operator; smartgw drain --undo"
+        missing.append(f"drain: {state} {why}")
     if not known:
         missing.append("table: a heartbeat interval has not been listened to yet")
         missing += without_table

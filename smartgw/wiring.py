@@ -5,6 +5,7 @@ Owns the translations between parts that must not know one another. Builds no pa
 
 import ssl
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 
 from smartgw.config import Settings
@@ -35,6 +36,14 @@ def host_update(record: HostRecord, drained: Collection[str]) -> HostUpdate:
         routed=record.state is HostState.HEALTHY and record.host_id not in drained,
         cut=record.reason in _UNTRUSTED,
     )
+
+
+def shown(record: HostRecord, drained: Collection[str]) -> HostRecord:
+    """Return the record as status shows it: whoever is drained gets no traffic, healthy or not."""
+    if record.host_id not in drained or record.state is not HostState.HEALTHY:
+        return record
+    undo = f"smartgw drain --host {record.host_id} --undo"
+    return replace(record, state=HostState.DRAINED, reason=f"by an operator; {undo}", detail="")
 
 
 def pool_settings(settings: Settings) -> PoolSettings:

@@ -34,11 +34,16 @@ class PoolSettings:
 
 
 class HostState(StrEnum):
-    """Contract 1.5. Only `healthy` gets traffic."""
+    """Contract 1.5. Only `healthy` gets traffic.
+
+    A gateway shows a healthy host that its operator took out of use as `drained` (11.1); to the
+    pool it stays healthy.
+    """
 
     PROVISIONAL = "provisional"
     HEALTHY = "healthy"
     UNHEALTHY = "unhealthy"
+    DRAINED = "drained"
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,7 +273,7 @@ class _Api:
         yield metrics.gauge(
             "smartgw_degraded", "How many things work less well.", len(readiness.degraded)
         )
-        states = {"provisional": 0, "healthy": 0, "unhealthy": 0}
+        states = {"provisional": 0, "healthy": 0, "unhealthy": 0, "drained": 0}
         for host in self._gateway.hosts():
             states[str(host.state)] += 1
         yield metrics.by_label("smartgw_hosts", "Hosts by state.", "state", states, "gauge")

@@ -157,8 +157,11 @@ def _head(status: Mapping[str, Any]) -> Iterable[str]:
         yield _fact("gateway", facts)
         yield _fact("listens", [*gateway.get("http", []), f"internal {gateway.get('internal')}"])
     readiness = status.get("readiness", {})
-    missing = "; ".join(readiness.get("missing", []))
-    yield _fact("ready", ["yes" if readiness.get("ready") else f"no, missing: {missing}"])
+    yield _fact("ready", ["yes" if readiness.get("ready") else f"no: {_missing(readiness)}"])
+    if drained := status.get("gateway", {}).get("drained_hosts"):
+        undo = "smartgw drain --host ID --undo"
+        more = f" and {len(drained) - 5} more" if len(drained) > 5 else ""
+        yield _fact("drained", [f"{', '.join(drained[:5])}{more}, by an operator", undo])
     if degraded := readiness.get("degraded"):
         yield _fact("degraded", degraded)
     if bus := status.get("bus"):
@@ -184,6 +187,10 @@ def _head(status: Mapping[str, Any]) -> Iterable[str]:
         yield _fact("refused", [f"bus messages: {refused[0]}", *refused[1:]])
     if dropped := status.get("access_log", {}).get("dropped"):
         yield _fact("log", [f"{dropped} lines dropped"])
+
+
+def _missing(readiness: Mapping[str, Any]) -> str:
+    return "; ".join(text.removeprefix("drain: ") for text in readiness.get("missing", []))
 
 
 def _apps(status: Mapping[str, Any]) -> Iterable[str]:

@@ -38,6 +38,21 @@ class Step(StrEnum):
     CUT = "cut"
     RESUME = "resume"
 
+    @property
+    def told(self) -> str:
+        """The step in words, for the log."""
+        return _TOLD[self]
+
+
+_TOLD = {
+    Step.RETIRE: "not ready any more; each answer ends its connection",
+    Step.STOP: "accepting no more connections; finishing what is in flight",
+    Step.RELEASE: "the listening sockets are let go",
+    Step.SEND_AWAY: "closing idle connections and WebSockets",
+    Step.CUT: "ending what is still open",
+    Step.RESUME: "in use again",
+}
+
 
 class Drain:
     """Begin, undo, and ask what is due; times are monotonic seconds.

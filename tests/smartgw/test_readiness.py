@@ -9,6 +9,7 @@ from smartgw.readiness import judge
 
 GOOD: dict[str, Any] = {
     "phase": Phase.SERVING,
+    "ending": False,
     "known": True,
     "connected": True,
     "first_use": False,
@@ -22,7 +23,9 @@ GOOD: dict[str, Any] = {
     ("facts", "missing", "degraded"),
     [
         ({}, [], []),
-        ({"phase": Phase.UNREADY}, ["drain: unready"], []),
+        ({"phase": Phase.UNREADY}, ["drain: draining by an operator; smartgw drain --undo"], []),
+        ({"phase": Phase.DRAINED}, ["drain: drained by an operator; smartgw drain --undo"], []),
+        ({"phase": Phase.LEAVING, "ending": True}, ["drain: draining for the gateway"], []),
         ({"connected": False}, [], ["bus: not connected"]),
         ({"connected": False, "known": False}, ["table", "bus: not connected"], []),
         ({"known": False, "without_table": ["snapshot: none yet"]}, ["table", "snapshot"], []),
