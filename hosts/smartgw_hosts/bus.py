@@ -28,8 +28,10 @@ Handler = Callable[[str, bytes], None]
 
 QUEUED_BYTES = 32 << 20
 """Received and not yet handled, of all subscriptions together."""
-BATCH_SECONDS = 0.001
+BATCH_SECONDS = 0.000_25
 """A batch of handlers holds the loop no longer than this before other work has its turn."""
+LONG_BATCH_SECONDS = 0.001
+"""The same where more than half of what may wait does: else some would be dropped."""
 PAUSE_SECONDS = 0.001
 """Between two batches. A request passes the loop several times, so a turn is not enough for it."""
 DISCOVERED = 16
@@ -277,7 +279,8 @@ class Bus:
             asyncio.get_running_loop().call_soon(self._handle_batch)
 
     def _handle_batch(self) -> None:
-        end = time.monotonic() + BATCH_SECONDS
+        pressing = any(2 * feed.queued > feed.limit for feed in self._feeds.values())
+        end = time.monotonic() + (LONG_BATCH_SECONDS if pressing else BATCH_SECONDS)
         while self._queue and time.monotonic() < end:
             entry = self._queue.popleft()
             if isinstance(entry, asyncio.Future):

@@ -34,9 +34,9 @@ from smartgw_hosts.records import (
 
 PROOFS: Final = 64
 """Verifications under way at once: 10,000 new hosts must not take the loop from traffic (1.8)."""
-PROOF_RATE: Final = 800.0
+PROOF_RATE: Final = 700.0
 """Verifications begun in a second, for the same reason: 64 answers at once would hold the loop."""
-PROOF_BURST: Final = 8.0
+PROOF_BURST: Final = 2.0
 """Those that may begin at the same moment."""
 PROOF_TIMEOUT: Final = 10.0
 """Far above the prober's own deadlines: a proof that never ends must not keep its place."""

@@ -30,7 +30,7 @@ IDLE_KIB = 6.0
 SLOW_KIB = 384.0
 """Of a connection that is slow: what was read of an answer and cannot be written."""
 _ADDRESSES = 40
-_LARGE = b"x" * (4 << 20)
+_LARGE = b"x" * (1 << 20)
 _MODES = {
     "slow heads": ("-H", "-i", "5", "-x", "24", "-p", "3"),
     "slow bodies": ("-B", "-i", "5", "-s", "65536", "-x", "10", "-t", "POST", "-p", "3"),
@@ -54,7 +54,7 @@ def attack(
     return {
         mode: subprocess.Popen(
             [
-                *(binary, *options, "-c", str(count), "-r", "200", "-l", str(seconds), "-v", "1"),
+                *(binary, *options, "-c", str(count), "-r", "100", "-l", str(seconds), "-v", "1"),
                 # As a proxy the gateway gets the app's hostname in an absolute-form target.
                 *("-u", f"http://{host.hostname}/", "-d", f"127.0.0.1:{gateway.port}"),
             ],
