@@ -32,8 +32,9 @@ def judge(
 ) -> Readiness:
     """Say what is missing for traffic, and what works less well than it could.
 
-    `ending`: a drain is not an operator's, but for the process to end. `known`: the table is whole, or hosts of before the restart serve; else `without_table` says
-    what more is missing. `workers`: how many serve, of how many; None for a single process.
+    `ending`: a drain is not an operator's, but for the process to end. `known`: the table is
+    whole, or hosts of before the restart serve; else `without_table` says what more is missing.
+    `workers`: how many serve, of how many; None for a single process.
     """
     missing: list[str] = []
     less: list[str] = []

@@ -28,7 +28,9 @@ def generate(path: str | Path) -> Identity:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         raise KeyFileError(
-            f"{path}: exists, and a key is never overwritten; move it away or choose another name"
+            f"{path}: exists, and a key is never overwritten; `smartgw keygen --show {path}` tells "
+            "its public key (its entry too, with --host, --app and --cluster); "
+            "for a new key move it away or choose another name"
         ) from None
     except OSError as error:
         raise KeyFileError(f"{path}: cannot be created ({error.strerror})") from None

@@ -5,10 +5,12 @@ Never sends a request twice. What the client gets of the answer is `sidecar_http
 """
 
 import asyncio
+import logging
 import os
 import socket
 import time
-from typing import Final, Protocol, cast
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar, cast
 
 from smartgw_hosts.chunked import ChunkedBody
 from smartgw_hosts.http1 import (
@@ -37,6 +39,9 @@ BUFFER: Final = 65_536
 
 BOUNDS: Final = Bounds(head=65_536, fields=200, field_line=32_768, target=16_384)
 """Twice the gateway's, which adds fields of its own to a head that it has let through."""
+
+_log = logging.getLogger(__name__)
+_P = TypeVar("_P", bound=asyncio.Protocol)
 
 _HOP_BY_HOP = frozenset((b"keep-alive", b"proxy-connection"))
 
@@ -307,6 +312,7 @@ class AppPool:
         self._open: set[AppConnection] = set()
         self._idle: list[AppConnection] = []
         self._closed = False
+        self._down = False  # the last attempt to connect has failed
 
     def take(self) -> AppConnection | None:
         """A kept connection that is surely alive as far as can be known, the youngest first."""
@@ -319,12 +325,31 @@ class AppPool:
 
     async def connect(self) -> AppConnection:
         """A new connection. Raises OSError, TimeoutError among them."""
-        loop = asyncio.get_running_loop()
-        async with asyncio.timeout(CONNECT_TIMEOUT):
-            _, connection = await loop.create_connection(
-                lambda: AppConnection(self), self.host, self.port
-            )
+        _, connection = await self.dial(lambda: AppConnection(self))
         return connection
+
+    async def dial(self, make: Callable[[], _P]) -> tuple[asyncio.Transport, _P]:
+        """Connect whatever `make` makes; the log has a line when the app goes and when it is back.
+
+        Raises OSError, TimeoutError among them.
+        """
+        loop = asyncio.get_running_loop()
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                made = await loop.create_connection(make, self.host, self.port)
+        except OSError as error:
+            if not self._down:
+                self._down = True
+                refused = isinstance(error, ConnectionRefusedError)
+                what = "refuses connections" if refused else "cannot be reached"
+                fix = "start it or correct --to"
+                _log.warning("app at http://%s:%d %s; %s", host, self.port, what, fix)
+            raise
+        if self._down:
+            self._down = False
+            _log.info("app at http://%s:%d is back", host, self.port)
+        return made
 
     def keep(self, connection: AppConnection) -> None:
         if self._closed or len(self._idle) >= IDLE_CONNECTIONS:

@@ -8,6 +8,7 @@ what belongs to one connection only (RFC 9110 7.6.1). Decides nothing of a chall
 import asyncio
 import json
 import time
+from http import HTTPStatus
 from typing import Final, Protocol, cast
 
 from smartgw_hosts import challenge
@@ -102,10 +103,16 @@ def answer_challenge(
 def own_answer(status: int, body: bytes, *lines: bytes) -> bytes:
     """A whole answer of ours, with a JSON body."""
     head = (
-        b"HTTP/1.1 %d \r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+        b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
         b"Cache-Control: no-store\r\n"
-    ) % (status, len(body))
+    ) % (status, HTTPStatus(status).phrase.encode(), len(body))
     return head + b"".join(line + b"\r\n" for line in lines) + b"\r\n" + body
+
+
+def error_body(status: int, reason: str, message: str) -> bytes:
+    """The body of an error of ours, of the gateway's shape (contract 3.10)."""
+    error = {"status": status, "reason": reason, "message": message}
+    return json.dumps({"error": error}).encode() + b"\n"
 
 
 class HttpConnection(asyncio.Protocol):
@@ -356,8 +363,8 @@ class HttpConnection(asyncio.Protocol):
         if fault is None:
             self._ask(task.result())
         else:
-            detail = "no connection to the app"
-            self.on_fault("app_unreachable", f"{detail}: {fault or type(fault).__name__}")
+            # Where the app is, and how it fails, is for the log alone.
+            self.on_fault("app_unreachable", "the app cannot be reached")
         self._advance()
 
     def _drop_app(self, *, clean: bool = False) -> None:
@@ -443,7 +450,7 @@ class HttpConnection(asyncio.Protocol):
                 self.transport.close()
             return
         else:
-            body = json.dumps({"error": error, "detail": detail}).encode()
+            body = error_body(502, error, detail)
             status = b"Proxy-Status: smartgw-host; error=" + _ERROR_TYPES[error].encode()
             self._answer_here(502, body, status)
         self._advance()
@@ -490,7 +497,7 @@ class HttpConnection(asyncio.Protocol):
             self.transport.abort()
             return
         if not self._answered or self._request is None:
-            body = json.dumps({"error": "request_refused", "detail": reason}).encode()
+            body = error_body(status, "request_refused", reason)
             self.transport.write(own_answer(status, body, b"Connection: close"))
         self._linger()
 

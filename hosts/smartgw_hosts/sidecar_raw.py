@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple, cast
 
 from smartgw_hosts import challenge
 from smartgw_hosts.http1 import Bounds, MessageRefused, RequestHead, parse_request
-from smartgw_hosts.sidecar_app import BUFFER, CONNECT_TIMEOUT, NAMES
+from smartgw_hosts.sidecar_app import BUFFER, NAMES
 from smartgw_hosts.sidecar_http import (
     HEAD_TIMEOUT,
     IDLE_TIMEOUT,
@@ -137,11 +137,8 @@ class RawConnection(asyncio.Protocol):
         self.deadline = time.monotonic() + TUNNEL_TIMEOUT
 
     async def _connect(self) -> None:
-        loop = asyncio.get_running_loop()
-        pool = self._registry.pool
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
-                upstream, _ = await loop.create_connection(asyncio.Protocol, pool.host, pool.port)
+            upstream, _ = await self._registry.pool.dial(asyncio.Protocol)
         except OSError:
             # What was asked is lost. A reset says so in a protocol that this does not know.
             reset(self.transport)

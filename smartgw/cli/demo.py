@@ -32,6 +32,8 @@ examples:
   smartgw demo --hosts 3 --port 8088
 """
 
+STARTED_AS = "RUN_STARTED_AS"
+"""The variable in which `./run` says how it was called, for the lines to copy."""
 MAX_HOSTS = 50
 START_SECONDS = 30.0
 ATTEMPTS = 3
@@ -156,7 +158,9 @@ def _listens(cluster: Cluster) -> bool:
 
 
 def _serves(cluster: Cluster) -> bool:
-    """Whether every host is in use, and every app answers through the gateway."""
+    """Whether the gateway is ready, every host in use, and every app answers through it."""
+    if _get(cluster.internal, "localhost", "/readyz") is None:
+        return False
     answer = _get(cluster.internal, "localhost", "/api/v3/discovery/hosts")
     hosts = json.loads(answer)["hosts"] if answer else []
     healthy = {host["host_id"] for host in hosts if host["state"] == "healthy"}
@@ -292,10 +296,16 @@ def _watch(running: Running, signals: Signals) -> None:
 
 
 def _introduction(running: Running, args: argparse.Namespace) -> Iterator[str]:
+    for cluster in running.clusters:
+        for taken in cluster.taken:
+            yield f"{taken.wanted} is taken: using {taken.used}"
     first = running.clusters[0]
     origin = f"http://{APPS[0]}.{BASE_DOMAIN}:{first.http_port}"
     hosts = running.hosts[first.cluster_id]
-    status = "smartgw status" + ("" if args.dir == Path(".demo") else f" --dir {args.dir}")
+    started_as = os.environ.get(STARTED_AS)
+    status = f"{started_as} smartgw status" if started_as else "smartgw status"
+    if args.dir != Path(".demo"):
+        status += f" --dir {args.dir}"
     for cluster in running.clusters:
         names = ", ".join(
             f"{name} (pid {c.pid})" for name, c in running.hosts[cluster.cluster_id].items()
@@ -312,13 +322,19 @@ def _introduction(running: Running, args: argparse.Namespace) -> Iterator[str]:
             yield f"  http://{app_id}.{BASE_DOMAIN}:{cluster.http_port}/"
     yield ""
     yield "To try"
-    yield f"  curl {origin}/echo                    # what the app was sent"
-    yield f"  curl -N {origin}/sse                  # an event a second"
-    yield f"  curl -X POST {origin}/counter"
-    yield f"  curl -i http://nobody.{BASE_DOMAIN}:{first.http_port}/   # an unknown hostname"
-    yield f"  {status}"
+    lines = [
+        (f"curl {origin}/echo", "what the app was sent"),
+        (f"curl -N {origin}/sse", "an event a second"),
+        (f"curl -X POST {origin}/counter", "a count that its hosts share"),
+        (f"curl -i http://nobody.{BASE_DOMAIN}:{first.http_port}/", "an unknown hostname: 404"),
+        (status, "the gateway, its hosts and apps"),
+    ]
     if len(hosts) > 1:
         name, child = next(iter(hosts.items()))
-        yield f"  kill -9 {child.pid}   # {name} dies; no request to {APPS[0]} fails for it"
+        what = f"{name} dies; no request to {APPS[0]} fails for it"
+        lines.append((f"kill -9 {child.pid}", what))
+    width = max(len(command) for command, _ in lines)
+    for command, what in lines:
+        yield f"  {command:<{width}}  # {what}"
     yield ""
     yield "Ctrl-C ends it all."

@@ -20,7 +20,7 @@ from typing import Any
 from aiohttp import WSMsgType, web
 
 from smartgw.demo.page import CONTENT_SECURITY_POLICY, page
-from smartgw_hosts.agent import HostAgent
+from smartgw_hosts.agent import HEARTBEAT, HostAgent
 from smartgw_hosts.keyfile import load
 from smartgw_hosts.middleware import aiohttp_middleware
 
@@ -220,6 +220,7 @@ async def host(args: argparse.Namespace) -> AsyncIterator[HostAgent]:
         apps=apps,
         bus_servers=args.bus,
         version="demo",
+        heartbeat=args.heartbeat,
     )
     demo = DemoApp(args.cluster, args.host_id, apps, Counter(args.state, args.cluster))
     runner = web.AppRunner(
@@ -259,6 +260,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--bus", required=True, action="append", help="nats:// URL, repeatable")
     options.add_argument("--app", required=True, action="append", help="app id, repeatable")
     options.add_argument("--state", required=True, type=Path, help="folder of the counters")
+    options.add_argument("--heartbeat", default=HEARTBEAT, type=float, help="seconds")
     options.add_argument("--address", default="127.0.0.1")
     options.add_argument("--port", default=0, type=int, help="0 (the default): any free one")
     return options

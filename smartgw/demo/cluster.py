@@ -6,21 +6,26 @@ It starts nothing.
 
 import json
 import os
+import re
 import shutil
 import socket
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from smartgw_hosts import keyfile
+from smartgw_hosts.enrolment import parse
 
 BASE_DOMAIN = "smart-app.localhost"
 APPS = ("shop", "blog")
 CLUSTER_IDS = ("east", "north", "west", "south", "c5", "c6", "c7")
 INTERNAL_PORT = 9080
 NATS_PORT = 4222
+HEARTBEAT = 1.0
+"""Seconds; also how soon after its start the gateway is ready, so that nobody waits for it."""
 
 
 class Ports:
@@ -67,6 +72,14 @@ def _has_ipv6() -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """A port that was wanted and is somebody else's, and the one that is used."""
+
+    wanted: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
     """What one cluster is made of; `folder` is the demo's, all ports are on 127.0.0.1."""
 
@@ -77,6 +90,7 @@ class Cluster:
     nats_port: int
     route_port: int
     host_ids: tuple[str, ...]
+    taken: tuple[Taken, ...] = ()
 
     @property
     def http(self) -> str:
@@ -119,13 +133,17 @@ class Cluster:
             *(sys.executable, "-m", "smartgw.demo.app"),
             *("--cluster", self.cluster_id, "--host-id", host_id),
             *("--key", str(self.seed(host_id)), "--state", str(self.folder)),
+            *("--heartbeat", str(HEARTBEAT)),
             *(word for url in self._bus(clusters) for word in ("--bus", url)),
             *(word for app_id in APPS for word in ("--app", app_id)),
         ]
 
     def write_files(self, clusters: Sequence["Cluster"]) -> None:
-        """Fresh keys, the enrolment of their hosts, and both configurations, all 0600."""
-        enrolment = []
+        """Fresh keys, the enrolment of their hosts, and both configurations, all 0600.
+
+        Hosts that the user has enrolled stay enrolled. A list that is refused is set aside.
+        """
+        enrolment: list[str] = []
         for host_id in self.host_ids:
             seed = self.seed(host_id)
             seed.unlink(missing_ok=True)
@@ -136,9 +154,36 @@ class Cluster:
                 "apps": list(APPS),
             }
             enrolment.append("[[host]]\n" + _toml(entry))
+        enrolment += self._foreign_entries()
         write_private(self.file("enrolment.toml"), "\n".join(enrolment))
         write_private(self.file("nats.conf"), self._nats_conf(clusters))
         write_private(self.file("gateway.toml"), self._gateway_toml(clusters))
+
+    def _foreign_entries(self) -> list[str]:
+        """The entries of an earlier demo's list that are not of the demo's own hosts."""
+        path = self.file("enrolment.toml")
+        try:
+            entries = parse(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return []
+        except ValueError:
+            os.replace(path, path.with_name(path.name + ".refused"))
+            return []
+        own = re.compile(re.escape(self.cluster_id) + "-[0-9]+")
+        kept = []
+        for entry in entries:
+            if not own.fullmatch(entry.host_id):
+                values = {
+                    "id": entry.host_id,
+                    "key": entry.key.text,
+                    "cluster": entry.cluster,
+                    "apps": list(entry.apps),
+                }
+                text = "[[host]]\n" + _toml(values)
+                if entry.expires is not None:
+                    text += f"expires = {datetime.fromtimestamp(entry.expires, UTC).isoformat()}\n"
+                kept.append(text)
+        return kept
 
     def _bus(self, clusters: Sequence["Cluster"]) -> list[str]:
         """All bus servers, its own first: that one is preferred."""
@@ -170,6 +215,9 @@ class Cluster:
         sections: dict[str, dict[str, object]] = {
             "listen": {"http": [self.http], "internal": self.internal},
             "bus": {"servers": self._bus(clusters)},
+            # A table is complete after one heartbeat, and a lease as long as by default: hosts
+            # that the user adds send theirs every 5 s.
+            "discovery": {"heartbeat": HEARTBEAT, "missed": round(15.0 / HEARTBEAT)},
             "trust": {"mode": "enrolment", "file": str(self.file("enrolment.toml"))},
             "log": {"access": str(self.file("access.log"))},
             # Nobody balances load here, and whoever presses Ctrl-C does not want to wait.
@@ -182,18 +230,24 @@ class Cluster:
 def plan(count: int, hosts: int, port: int, folder: Path) -> list[Cluster]:
     """The clusters of a demo, on ports that are free now."""
     ports = Ports()
-    return [
-        Cluster(
-            cluster_id=cluster_id,
-            folder=folder,
-            http_port=ports.choose(port + index if port else 0),
-            internal_port=ports.choose(INTERNAL_PORT + index),
-            nats_port=ports.choose(NATS_PORT + index),
-            route_port=ports.choose(),
-            host_ids=tuple(f"{cluster_id}-{number}" for number in range(1, hosts + 1)),
+    clusters = []
+    for index, cluster_id in enumerate(CLUSTER_IDS[:count]):
+        wanted = (port + index if port else 0, INTERNAL_PORT + index, NATS_PORT + index)
+        used = tuple(map(ports.choose, wanted))
+        taken = (Taken(*pair) for pair in zip(wanted, used, strict=True))
+        clusters.append(
+            Cluster(
+                cluster_id=cluster_id,
+                folder=folder,
+                http_port=used[0],
+                internal_port=used[1],
+                nats_port=used[2],
+                route_port=ports.choose(),
+                host_ids=tuple(f"{cluster_id}-{number}" for number in range(1, hosts + 1)),
+                taken=tuple(pair for pair in taken if pair.wanted not in (0, pair.used)),
+            )
         )
-        for index, cluster_id in enumerate(CLUSTER_IDS[:count])
-    ]
+    return clusters
 
 
 def write_private(path: Path, text: str) -> None:

@@ -405,8 +405,10 @@ def test_kept_connections_are_used_again() -> None:
         assert app.accepted == 2
 
 
-def test_app_down() -> None:
-    """3.7: an app that is not there is a 502 with a reason, on a connection that stays usable."""
+def test_app_down(caplog: pytest.LogCaptureFixture) -> None:
+    """3.7: an app that is not there is a 502 with a reason, on a connection that stays usable; the
+    answer says nothing of where the app is, and the log tells an outage once, and its end."""
+    caplog.set_level("INFO")
     app = Upstream(serve)
     app.refuse()
     with sidecar(app.port) as running, running.connect() as client:
@@ -415,13 +417,23 @@ def test_app_down() -> None:
             client.send(b"x" * 200_000)
             answer = client.answer()
             assert answer.status == 502
-            assert json.loads(answer.body)["error"] == "app_unreachable"
+            error = json.loads(answer.body)["error"]
+            assert (error.pop("status"), error.pop("reason")) == (502, "app_unreachable")
+            assert list(error) == ["message"]
+            assert answer.body.endswith(b"}\n")
+            assert str(app.port).encode() not in answer.body
+            assert lines_of(answer)[0] == b"HTTP/1.1 502 Bad Gateway"
             assert "connection_refused" in answer.one("proxy-status")
             prove(client)
         app.listen()
         client.send(GET)
         assert client.answer().status == 200
     app.close()
+    said = [record.message for record in caplog.records if "app at" in record.message]
+    assert said == [
+        f"app at http://127.0.0.1:{app.port} refuses connections; start it or correct --to",
+        f"app at http://127.0.0.1:{app.port} is back",
+    ]
 
 
 def test_never_a_second_try() -> None:
@@ -444,7 +456,7 @@ def test_never_a_second_try() -> None:
             client.send(method + b" /die HTTP/1.1\r\nHost: s\r\n\r\n")
             answer = client.answer()
             assert answer.status == 502
-            assert json.loads(answer.body)["error"] == "app_closed"
+            assert json.loads(answer.body)["error"]["reason"] == "app_closed"
         prove(client)
     assert seen == [b"/ok", b"/die"] * 4
 

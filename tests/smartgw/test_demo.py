@@ -154,6 +154,18 @@ def test_it_prints_lines_to_copy_and_pages_to_open(demo: Demo) -> None:
     assert f"  http://shop.smart-app.localhost:{port}/\n" in text
     assert f"  curl http://shop.smart-app.localhost:{port}/echo " in text
     assert demo.lines[-1] == "READY\n"
+    start = demo.lines.index("To try\n") + 1
+    commands = demo.lines[start : demo.lines.index("\n", start)]
+    assert len({line.index("  # ") for line in commands}) == 1, "comments are aligned"
+
+
+def test_ready_is_ready(tmp_path: Path) -> None:
+    """12.1, 11.3: when READY is printed the gateway is ready, and an unknown hostname is a 404."""
+    with Demo(tmp_path, "--port", "0", "--hosts", "1") as demo:
+        facts = demo.ready().facts()
+        assert ask(facts, "/", app="nobody")[0] == 404
+        demo.process.terminate()
+        demo.process.communicate(timeout=20)
 
 
 def test_secrets_are_for_their_owner_alone(demo: Demo) -> None:
@@ -280,7 +292,9 @@ def test_a_taken_port_is_left_alone_and_a_dead_child_is_reported(tmp_path: Path)
         wanted = taken.getsockname()[1]
         with Demo(tmp_path, "--port", str(wanted), "--hosts", "1") as demo:
             facts = demo.ready().facts()
-            assert facts["clusters"][0]["http"] != f"127.0.0.1:{wanted}"
+            used = facts["clusters"][0]["http"].removeprefix("127.0.0.1:")
+            assert used != str(wanted)
+            assert demo.lines[0] == f"{wanted} is taken: using {used}\n"
             os.kill(facts["clusters"][0]["pids"]["nats"], signal.SIGKILL)
             time.sleep(0.5)
             demo.process.send_signal(signal.SIGINT)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from smartgw.cli.keygen import enrolment_entry
 from smartgw.config import load
 from smartgw.demo.app import Counter
 from smartgw.demo.cluster import APPS, Ports, plan
@@ -49,6 +50,28 @@ def test_the_gateway_and_the_enrolment_take_what_is_written(tmp_path: Path) -> N
         # The nats-servers form one cluster: each knows the others, not itself.
         conf = cluster.file("nats.conf").read_text()
         assert conf.count("nats-route://") == 2
+
+
+def test_hosts_that_the_user_enrolled_stay(tmp_path: Path) -> None:
+    """12.1: a demo that starts again keeps entries that are not its own, and its own once."""
+    (cluster,) = plan(1, 2, 0, tmp_path)
+    cluster.write_files([cluster])
+    path = cluster.file("enrolment.toml")
+    key = keyfile.generate(tmp_path / "mine.seed").public_key
+    entry = enrolment_entry("mine", key, cluster.cluster_id, ["mine", "m-*"])
+    with path.open("a") as file:
+        file.write(entry + "expires = 2037-01-01T00:00:00Z\n")
+    before = enrolment.parse(path.read_text())[-1]
+    for hosts in (1, 2):
+        (cluster,) = plan(1, hosts, 0, tmp_path)
+        cluster.write_files([cluster])
+        entries = enrolment.parse(path.read_text())
+        assert [entry.host_id for entry in entries] == [*cluster.host_ids, "mine"]
+        assert entries[-1] == before
+    path.write_text("[[host]]\nid = ")
+    cluster.write_files([cluster])
+    assert len(enrolment.parse(path.read_text())) == 2
+    assert path.with_name(path.name + ".refused").exists()
 
 
 def test_a_counter_counts_for_its_cluster_and_app(tmp_path: Path) -> None:
