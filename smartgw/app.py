@@ -275,6 +275,7 @@ class Gateway:
             workers=None if workers is None else (sum(w.serving for w in workers), len(workers)),
             without_table=self._state.missing(),
             degraded=[
+                *([] if self._trust is None else self._trust.degraded()),
                 *self._state.degraded(),
                 *lagging(self._discovery, time.monotonic()),
             ],

@@ -116,6 +116,10 @@ def load(path: Path | None, env: Mapping[str, str]) -> Settings:
         problems.append(problem(key, fault, remedy))
     if problems or settings is None:
         problems.sort(key=lambda p: (p.line is None, p.line or 0))
+        if path is None and not origins:
+            fault = f"no --config FILE given, and {FILE_VARIABLE} is not set"
+            remedy = "name the file, or set what follows by variables"
+            problems.insert(0, Problem("configuration", "", None, fault, remedy))
         raise ConfigError(problems) from None
     return settings
 
@@ -229,7 +233,10 @@ def _file_faults(values: Mapping[str, Any]) -> Iterator[tuple[Key, str, str]]:
         try:
             mode = Path(value).stat().st_mode
         except OSError as error:
-            yield key, f"{shown(value)}: {error.strerror}", "write the path of an existing file"
+            remedy = "write the path of an existing file"
+            if key == ("trust", "file") and isinstance(error, FileNotFoundError):
+                remedy = "create it, an empty one will do; add what `smartgw keygen` prints"
+            yield key, f"{shown(value)}: {error.strerror}", remedy
             continue
         if not stat.S_ISREG(mode):
             yield key, f"{shown(value)} is not a file", "write the path of an existing file"

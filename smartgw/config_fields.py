@@ -108,8 +108,8 @@ class Trust(Section):
         default=None,
         validate_default=True,
         examples=["/etc/smartgw/hosts.toml"],
-        description="The enrolment file: each host's key, apps and expiry. Read again within a "
-        "second of a change. Needed with enrolment, not allowed with first-use.",
+        description="The enrolment file: each host's key, apps and expiry. Read again within "
+        "two seconds of a change. Needed with enrolment, not allowed with first-use.",
     )
 
     @field_validator("file")

@@ -130,7 +130,11 @@ ANSWERS: dict[Reason, Answer] = {
         True,
     ),
     Reason.UNKNOWN_HOST: Answer(
-        404, "Not Found", _D, "destination_not_found", "No app is served under this hostname."
+        404,
+        "Not Found",
+        _D,
+        "destination_not_found",
+        "No app is served under this hostname; check its spelling.",
     ),
     Reason.RESERVED_PATH: Answer(
         404, "Not Found", _D, "http_request_denied", "This path is reserved by the gateway."

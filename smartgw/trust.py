@@ -35,6 +35,10 @@ class FollowedFile:
     def current(self) -> tuple[Enrolment, ...]:
         return self._file.current
 
+    def degraded(self) -> list[str]:
+        """What works less well than it could, in lines."""
+        return [f"trust: {self._file.refused}"] if self._file.refused else []
+
     async def watch(self, changed: Changed) -> None:
         """Call `changed`, on the loop, with each list that comes into force; ends when told to."""
         self._changed = changed

@@ -43,7 +43,7 @@ RUN = (REPO / "run").read_text()
 # Names of files that look like settings.
 FILES = {"identity.seed"}
 # Programs of the system that pages may show.
-SYSTEM = {"curl", "sed", "sleep", "sudo", "python3", "nats-server", "kill"}
+SYSTEM = {"curl", "sed", "sleep", "sudo", "touch", "python3", "nats-server", "kill"}
 
 
 def read(page: str) -> str:
@@ -204,9 +204,23 @@ def test_commands_in_pages_exist(path: Path, words: list[str]) -> None:
         check_pip(argv)
     elif program == "nats-server":
         find_binary("nats-server", "SMARTGW_NATS_SERVER")
-        assert (REPO / argv[-1]).exists()
+        assert argv[0] == "-a" or (REPO / argv[-1]).exists()
     else:
         assert program in SYSTEM
+
+
+def test_the_configuration_of_the_readme_is_enough(tmp_path: Path) -> None:
+    """README: with the empty enrolment file that it tells to make, `check` finds no fault; without
+    it, the fault says to make one."""
+    (text,) = re.findall(r"```toml\n(.*?)```", section("README.md", "## Run a gateway"), re.DOTALL)
+    (tmp_path / "smartgw.toml").write_text(text)
+    command = [sys.executable, "-m", "smartgw", "check", "--config", "smartgw.toml"]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SMARTGW_")}
+    for code, said in ((1, "create it, an empty one will do"), (0, "ok: ")):
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == code
+        assert said in done.stdout
+        (tmp_path / "enrolment.toml").touch()
 
 
 def check_smartgw(argv: list[str]) -> None:
@@ -232,9 +246,9 @@ def check_pip(argv: list[str]) -> None:
     """What is installed is this folder, with extras that it has."""
     project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
     assert argv[0] == "install"
-    found = re.fullmatch(r"\.(?:\[(\w+)\])?", argv[1])
+    found = re.fullmatch(r"\.(?:\[([\w,]+)\])?", argv[1])
     assert found is not None
-    assert found[1] is None or found[1] in project["optional-dependencies"]
+    assert set((found[1] or "").split(",")) - {""} <= set(project["optional-dependencies"])
 
 
 def test_smartgw_is_installed_before_it_is_called() -> None:

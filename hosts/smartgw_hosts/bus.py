@@ -95,6 +95,7 @@ class Bus:
         self._queued_bytes = 0
         self._scheduled = False
         self._connection: Connection | None = None
+        self._lost_at: float | None = None  # monotonic; None before the first connection
         self._task: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
         self.counters: dict[str, int] = dict.fromkeys(
@@ -220,11 +221,17 @@ class Bus:
         self._connection = connection
         self.counters["generations"] += 1
         self._told.pop(str(address), None)
-        self._say(logging.INFO, f"up {address}", f"bus: connected to {address}")
+        if self._lost_at is None:
+            _log.info("bus: connected to %s", address)
+        else:
+            # Always told: whoever read that it was lost looks for this line.
+            away, self._lost_at = time.monotonic() - self._lost_at, None
+            _log.info("bus: connected again after %.0f s, to %s", away, address)
         self._up.set()
         self._tell_state(True)
 
     def _lost(self, connection: Connection, address: BusAddress) -> None:
+        self._lost_at = time.monotonic()
         self.counters["errors"] += 1
         fault = self._describe(connection.last_error)
         self._say(logging.WARNING, f"lost {address}", f"bus: lost {address}: {fault}")

@@ -7,6 +7,8 @@ means is enrolment.py's to say; who loses his place by it, the pool's.
 
 import logging
 import os
+import re
+import time
 from pathlib import Path
 
 from smartgw_hosts.enrolment import Enrolment, EnrolmentError, parse
@@ -14,6 +16,8 @@ from smartgw_hosts.enrolment import Enrolment, EnrolmentError, parse
 POLL_SECONDS = 0.5
 """One poll finds a change, the next sees it hold still: half of the 2 s it may take to work."""
 
+# Where a fault stands, in the words of `tomllib` and of `parse`.
+_PLACE = re.compile(r"at line [0-9]+|entry [0-9]+")
 _log = logging.getLogger(__name__)
 
 
@@ -29,6 +33,13 @@ class EnrolmentFile:
         # What was seen before reading, so that a change while reading is seen by the next poll.
         self._seen = self._tried = _stamp(self._path)
         self._by_host = self._read()
+        self._since = time.time()
+        self._refused = ""
+
+    @property
+    def refused(self) -> str:
+        """That the file as it is now is refused, and which list is in force; empty when it is."""
+        return self._refused
 
     @property
     def current(self) -> tuple[Enrolment, ...]:
@@ -45,12 +56,23 @@ class EnrolmentFile:
         try:
             by_host = self._read()
         except EnrolmentError as error:
-            _log.error("the enrolment list in force stays, for the new one is refused:\n%s", error)
+            since = time.strftime("%H:%M", time.localtime(self._since))
+            place = _PLACE.search(str(error))
+            where = f" {place[0].removeprefix('at ')}" if place else ""
+            self._refused = f"{self._path.name}{where} is refused, the list of {since} is in force"
+            _log.error(
+                "the enrolment list of %s stays in force, for the new one is refused; "
+                "correct it, which needs no restart:\n%s",
+                *(since, error),
+            )
             return False
+        self._refused = ""
         if by_host == self._by_host:
             return False
         self._by_host = by_host
-        _log.info("%s: %d enrolments in force", self._path, len(by_host))
+        self._since = time.time()
+        count = len(by_host)
+        _log.info("%s: %d enrolment%s in force", self._path, count, "s" * (count != 1))
         return True
 
     def _read(self) -> dict[str, Enrolment]:

@@ -32,11 +32,22 @@ class _JsonLines(logging.Formatter):
         return json.dumps(fields)
 
 
+class _Lines(logging.Formatter):
+    """Every line of a message begins with its time and level, so that each can be looked for."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        whole, lines = record.message, []
+        for record.message in whole.splitlines() or [""]:
+            lines.append(super().formatMessage(record))
+        record.message = whole
+        return "\n".join(lines)
+
+
 def log_to_stderr(level: str, *, as_json: bool) -> None:
     """Log from `level` on, as lines for a person or as JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
-        _JsonLines() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+        _JsonLines() if as_json else _Lines("%(asctime)s %(levelname)s %(message)s")
     )
     logging.basicConfig(level=level.upper(), handlers=[handler])
 

@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 HELP = "show from a recording what a gateway knew of its hosts, and why"
 EXAMPLES = """\
 A gateway with discovery.record set writes FILE, and keeps the one before it as FILE.1; each can
-be replayed by itself. The end of the file is shown, or the moment that is named. A TIME is Unix
-seconds or like 2027-01-31T12:00:00Z.
+be replayed by itself. The end of the file is shown, or the moment that is named. A TIME is like
+2027-01-31T12:00:00Z, or Unix seconds.
 
 examples:
   smartgw replay discovery.jsonl
   smartgw replay discovery.jsonl --at 2027-01-31T12:00:00Z --host shop-1
   smartgw replay discovery.jsonl --follow shop-1       every change of one host, and its cause
 """
+
+MAX_NAMED = 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -46,11 +48,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from smartgw_hosts.records import Ignored
+    from smartgw_hosts.records import Ignored, Update
     from smartgw_hosts.tape import Player, TapeRefused
 
     player = Player()
     last: Entry | None = None
+    told = False
+    seen: set[str] = set()
     try:
         with args.file.open("rb") as file:
             for entry in _until(file, args):
@@ -62,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
                     why = next((a for a in refused if a.host_id == args.follow), None)
                     if why is not None or _changed(before, after):
                         _tell(entry, before, after, why, as_json=args.json)
+                        told = True
+                    seen.update(a.record.host_id for a in actions if isinstance(a, Update))
                 last = entry
     except OSError as error:
         raise CommandError(f"{args.file}: {error.strerror}; name a recording") from None
@@ -71,8 +77,18 @@ def run(args: argparse.Namespace) -> int:
         ) from None
     if last is None:
         where = "begins later" if args.at is not None else "holds no whole line"
-        raise CommandError(f"{args.file}: {where}; look into {args.file}.1")
+        older = args.file.with_name(f"{args.file.name}.1")
+        raise CommandError(f"{args.file}: {where}" + f"; look into {older}" * older.exists())
     if args.follow:
+        # A recording begins with the hosts that were known then.
+        seen.update(record.host_id for record in player.pool.records())
+        if not told and args.follow not in seen:
+            hosts = sorted(seen)
+            more = f" and {len(hosts) - MAX_NAMED} more" * (len(hosts) > MAX_NAMED)
+            named = clean(", ".join(hosts[:MAX_NAMED]) or "none")
+            raise CommandError(
+                f"no host {clean(args.follow)} in this recording; hosts: {named}{more}"
+            )
         return 0
     return _show(player, last, args.host, as_json=args.json)
 
@@ -195,13 +211,14 @@ def _cause(entry: "Entry") -> str:
 
 
 def _time(text: str) -> float:
-    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]*)?", text):
+    # A year alone would be taken for seconds after 1970.
+    if re.fullmatch(r"[0-9]{9,12}(\.[0-9]*)?", text):
         return float(text)
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is neither Unix seconds nor like 2027-01-31T12:00:00Z"
+            f"{text!r} is not a time; write 2027-01-31T12:00:00Z"
         ) from None
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 

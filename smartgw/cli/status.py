@@ -166,7 +166,9 @@ def _head(status: Mapping[str, Any]) -> Iterable[str]:
         yield _fact("degraded", degraded)
     if bus := status.get("bus"):
         facts = ["connected" if bus.get("connected") else "away"]
-        facts += [f"{bus[key]} {key}" for key in ("servers", "reconnects", "drops") if bus.get(key)]
+        facts += [
+            plural(bus[key], key) for key in ("servers", "reconnects", "drops") if bus.get(key)
+        ]
         yield _fact("bus", facts)
     if traffic := status.get("traffic"):
         words = {
@@ -175,18 +177,18 @@ def _head(status: Mapping[str, Any]) -> Iterable[str]:
             "connections": "connections",
             "upstream_connections": "upstream connections",
         }
-        facts = [f"{traffic[key]} {word}" for key, word in words.items() if key in traffic]
+        facts = [plural(traffic[key], word) for key, word in words.items() if key in traffic]
         yield _fact("traffic", [*facts, *_counts(traffic.get("by_status", {}))])
         if own := _counts(traffic.get("own_errors", {})):
             yield _fact("errors", own)
     if workers := status.get("workers"):
         facts = [f"{sum(worker['serving'] for worker in workers)} of {len(workers)} serve"]
         restarts = sum(worker["restarts"] for worker in workers)
-        yield _fact("workers", [*facts, *([f"{restarts} restarts"] if restarts else [])])
+        yield _fact("workers", [*facts, *([plural(restarts, "restarts")] if restarts else [])])
     if refused := _counts(status.get("discovery", {}).get("refused", {})):
         yield _fact("refused", [f"bus messages: {refused[0]}", *refused[1:]])
     if dropped := status.get("access_log", {}).get("dropped"):
-        yield _fact("log", [f"{dropped} lines dropped"])
+        yield _fact("log", [f"{plural(dropped, 'lines')} dropped"])
 
 
 def _missing(readiness: Mapping[str, Any]) -> str:
@@ -208,9 +210,15 @@ def _apps(status: Mapping[str, Any]) -> Iterable[str]:
 
 
 def _reason(host: Mapping[str, Any]) -> str:
-    refused = [f"{app['app_id']}: {app['reason']}" for app in host.get("refused_apps", [])]
+    refused = [
+        f"{app['app_id']}: {app['reason']}"
+        for app in host.get("refused_apps", [])
+        if app["reason"] != host["reason"]
+    ]
     more = f" (and {len(refused) - 2} more)" if len(refused) > 2 else ""
-    why = host["reason"] + (f" ({host['detail']})" if host.get("detail") else "")
+    why, detail = host["reason"], host.get("detail")
+    if detail and detail not in why:
+        why += f" ({detail})"
     moving = [f"new address: {host['pending_reason']}"] if host.get("pending_reason") else []
     return "; ".join([why, *moving, *refused[:2]]) + more
 
@@ -234,6 +242,11 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
 def clean(text: str) -> str:
     """`text` without what could steer a terminal: hosts choose some of it."""
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def plural(count: int, words: str) -> str:
+    """`count` of `words`, which end in their plural's s where they have one."""
+    return f"{count} {words.removesuffix('s') if count == 1 else words}"
 
 
 def duration(seconds: float) -> str:

@@ -131,7 +131,10 @@ class Child:
         """How it ended, with the end of its log."""
         code = self._process.returncode
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
-        return f"{self.name} {how}; the end of {self.log}:\n{tail(self.log)}"
+        lines = tail(self.log)
+        if not lines:
+            return f"{self.name} {how}; its log is empty ({self.log})"
+        return f"{self.name} {how}; the end of {self.log}:\n{lines}"
 
     def signal(self, number: signal.Signals) -> None:
         if not self.ended():
@@ -139,12 +142,12 @@ class Child:
 
 
 def tail(path: Path) -> str:
-    """The last lines of a log, indented and without what could steer a terminal."""
+    """The last lines of a log, if it has any, indented and without what could steer a terminal."""
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - TAIL_BYTES))
         lines = file.read().decode("utf-8", "replace").splitlines()[-TAIL_LINES:]
     shown = ("".join(char if char.isprintable() else "?" for char in line) for line in lines)
-    return "\n".join(f"    {line}" for line in shown) or "    (empty)"
+    return "\n".join(f"    {line}" for line in shown)
 
 
 def wait_for(
@@ -157,7 +160,9 @@ def wait_for(
             if child.ended():
                 raise Died(child.report())
         if time.monotonic() > deadline:
-            logs = "\n".join(f"{child.log}:\n{tail(child.log)}" for child in children)
+            logs = "\n".join(
+                f"{child.log}:\n{tail(child.log) or '    it is empty'}" for child in children
+            )
             raise Died(f"{what} not within {seconds:g} s; the ends of the logs:\n{logs}")
         time.sleep(0.02)
 

@@ -323,8 +323,9 @@ async def test_a_frozen_server_is_noticed() -> None:
         assert await received(bus, got, b"after")
 
 
-async def test_a_restarted_server_is_found_again() -> None:
-    """After SIGKILL and restart the subscriptions are back without help."""
+async def test_a_restarted_server_is_found_again(caplog: pytest.LogCaptureFixture) -> None:
+    """After SIGKILL and restart the subscriptions are back without help; each return is logged."""
+    caplog.set_level("INFO")
     async with Nats() as server, running(server.url) as (bus, got):
         for turn in (2, 3):
             server.kill()
@@ -332,6 +333,7 @@ async def test_a_restarted_server_is_found_again() -> None:
             await until(lambda turn=turn: bus.counters["generations"] == turn)  # type: ignore[misc]
             await connected(bus)
             assert await received(bus, got, b"%d" % turn)
+            assert len(lines(caplog, "bus: connected again after ")) == turn - 1
 
 
 async def test_no_server_yet() -> None:

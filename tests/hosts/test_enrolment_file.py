@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -82,8 +83,14 @@ def test_a_bad_file_leaves_the_list_in_force(
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(errors) == 1
     assert str(path) in errors[0].getMessage()
+    assert "correct it" in errors[0].getMessage()
+    assert re.fullmatch(
+        r"hosts\.toml( line 1| entry 1)? is refused, the list of \d\d:\d\d is in force",
+        file.refused,
+    )
     path.write_text(_list("h2"))
     assert [file.poll(), file.poll()] == [False, True]
+    assert file.refused == ""
 
 
 def test_a_file_that_disappears_leaves_the_list_in_force(
@@ -97,7 +104,9 @@ def test_a_file_that_disappears_leaves_the_list_in_force(
     assert _ids(file) == ["h1", "h2"]
     assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
     path.with_suffix(".away").rename(path)
+    assert file.refused
     assert [file.poll(), file.poll(), file.poll()] == [False, False, False]
+    assert file.refused == ""
 
 
 @pytest.mark.parametrize(

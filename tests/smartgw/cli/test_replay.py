@@ -146,7 +146,15 @@ def test_what_cannot_be_replayed(
     copy.write_bytes(b"")
     assert replay(copy)[0] == 1
     assert replay(tmp_path / "none")[0] == 1
-    assert replay(path, "--at", "1000")[0] == 1
+    code, _, err = replay(path, "--at", "1000000000")
+    assert (code, err) == (1, f"smartgw replay: {path}: begins later\n"), "there is no older file"
+    code, _, err = replay(path, "--follow", "nobody")
+    known = ", ".join(sorted(host.host_id for host in recorded[2]))
+    assert code == 1
+    assert f"no host nobody in this recording; hosts: {known}" in err
+    code, _, err = replay(path, "--at", "2026")
+    assert code == 2
+    assert "'2026' is not a time; write 2027-01-31T12:00:00Z" in err
     assert replay(path, "--host", "nobody")[0] == 1
     assert replay(path, "--at", "yesterday")[0] == 2
     assert replay(path, "--until", "0")[0] == 2

@@ -67,7 +67,7 @@ class Gateway:
                 "http": ["127.0.0.1:8080"],
                 "internal": "127.0.0.1:9080",
             },
-            "bus": {"connected": False, "servers": 3, "reconnects": 2},
+            "bus": {"connected": False, "servers": 1, "reconnects": 2},
             "traffic": {"requests": 12, "in_flight": 1, "by_status": {"2xx": 11, "5xx": 0}},
             "discovery": {"refused": {"stale": 3}},
         }
@@ -114,7 +114,7 @@ async def test_the_table_shows_what_an_operator_looks_for(
         "listens   127.0.0.1:8080 · internal 127.0.0.1:9080",
         "ready     yes",
         "degraded  bus: away for 3 s",
-        "bus       away · 3 servers · 2 reconnects",
+        "bus       away · 1 server · 2 reconnects",
         "traffic   12 requests · 1 in flight · 2xx 11",
         "refused   bus messages: stale 3",
         "",

@@ -115,6 +115,12 @@ def test_a_child_that_dies_is_reported_with_the_end_of_its_log(
     )
 
 
+def test_a_child_that_dies_without_a_word(tmp_path: Path, guard: Guard) -> None:
+    """12.1: an empty log is called so."""
+    with pytest.raises(Died, match=r"a-child ended with 3; its log is empty \("):
+        wait_for(lambda: False, [run("raise SystemExit(3)", tmp_path / "log", guard)], 5.0, "ready")
+
+
 def test_waiting_ends(tmp_path: Path, guard: Guard) -> None:
     """12.1: a child that never gets ready is reported, not waited for for ever."""
     child = run("import time; print('still', flush=True); time.sleep(9)", tmp_path / "log", guard)
