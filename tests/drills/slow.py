@@ -30,7 +30,8 @@ IDLE_KIB = 6.0
 SLOW_KIB = 384.0
 """Of a connection that is slow: what was read of an answer and cannot be written."""
 _ADDRESSES = 40
-_LARGE = b"x" * (1 << 20)
+_PIECES, _PIECE = 256, b"x" * (1 << 14)
+_PIECE_SECONDS = 0.25
 _MODES = {
     "slow heads": ("-H", "-i", "5", "-x", "24", "-p", "3"),
     "slow bodies": ("-B", "-i", "5", "-s", "65536", "-x", "10", "-t", "POST", "-p", "3"),
@@ -39,10 +40,14 @@ _MODES = {
 
 
 def app(connection: Connection) -> None:
-    """Reads bodies as they come, and answers with more than fits anywhere."""
+    """Reads bodies as they come, and streams more than fits anywhere; not all of it at once, for
+    that would be a load of its own."""
     while True:
         connection.read_body(connection.head())
-        connection.reply(_LARGE)
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (_PIECES * len(_PIECE)))
+        for _ in range(_PIECES):
+            connection.send(_PIECE)
+            time.sleep(_PIECE_SECONDS)
 
 
 def attack(
@@ -54,7 +59,7 @@ def attack(
     return {
         mode: subprocess.Popen(
             [
-                *(binary, *options, "-c", str(count), "-r", "100", "-l", str(seconds), "-v", "1"),
+                *(binary, *options, "-c", str(count), "-r", "50", "-l", str(seconds), "-v", "1"),
                 # As a proxy the gateway gets the app's hostname in an absolute-form target.
                 *("-u", f"http://{host.hostname}/", "-d", f"127.0.0.1:{gateway.port}"),
             ],

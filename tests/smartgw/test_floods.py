@@ -192,12 +192,13 @@ def test_a_flood_on_the_bus(cluster: Cluster) -> None:
     """1.2, 1.5: whatever looks like messages is counted, strangers are bounded, memory too, the
     hosts stay and traffic goes on."""
     gateway = cluster.gateway()
-    hosts = [cluster.host() for _ in range(4)]
-    batch = messages(cluster, hosts, 500)
+    hosts = [cluster.host(wait=False) for _ in range(4)]
+    cluster.wait_healthy(*hosts)
+    batch = messages(cluster, hosts, 250)
     flooder = Flooder(cluster.nats.port)
     first, peak, log = metrics(gateway), Peak(gateway), len(gateway.log())
     with Others(gateway, hosts[0]) as others:
-        sent = flooder.send(batch, 500_000 / 60, 2.0, peak)
+        sent = flooder.send(batch, 500_000 / 60, 1.0, peak)
         new = cluster.host()
         now = metrics(gateway)
     flooder.close()
