@@ -51,5 +51,6 @@ def run(args: argparse.Namespace) -> int:
     elif args.host:
         print(f"host {args.host} is {'out of' if answer['drained'] else 'back in'} use")
     else:
-        print(f"the gateway at {endpoint} is {answer['phase']}")
+        words = {"serving": "in use", "drained": "drained"}.get(answer["phase"], "draining")
+        print(f"the gateway at {endpoint} is {words}")
     return 0
