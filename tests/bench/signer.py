@@ -190,7 +190,7 @@ class Crowd:
     async def _healthy(self) -> int:
         host, port = self._plan.gateway.split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"GET /metrics HTTP/1.0\r\nHost: gateway\r\n\r\n")
+        writer.write(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
         text = (await reader.read()).decode()
         writer.close()
         match = re.search(r'^smartgw_hosts\{state="healthy"\} (\d+)', text, re.MULTILINE)
