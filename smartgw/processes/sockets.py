@@ -13,6 +13,9 @@ from smartgw.config import Settings, split_host_port
 _FIRST_FD = 3  # SD_LISTEN_FDS_START
 INTERNAL = "internal"
 
+UNSENT_BYTES = 131_072
+"""What the kernel holds of an answer beyond what the client's window lets it send."""
+
 
 class BadActivation(OSError):
     """What the service manager passed cannot be listened on."""
@@ -105,6 +108,12 @@ def acquire(
     finally:
         for listener in spare.values():
             listener.socket.close()
+    for listener in http:
+        # Linux hands it on to the connections that are accepted. Without it the kernel takes
+        # megabytes for a client that does not read, in long turns of the loop; how much is on its
+        # way to one that does is not bounded by it. A Unix socket that was passed has no such.
+        with contextlib.suppress(OSError):
+            listener.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
     return Listeners(tuple(http), internal[0])
 
 

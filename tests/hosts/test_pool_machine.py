@@ -267,11 +267,18 @@ class PoolMachine(RuleBasedStateMachine):
             and asked.spell == self.spells[host_id]
             and address in (before.address, before.pending_address)
         )
+        # Once a move is announced, what was under way at the old address says nothing any more.
+        held = (
+            before is not None
+            and before.pending_address is not None
+            and address == before.address
+            and not self.pool.wants(ticket)
+        )
         self.answered.add(ticket)
         wanted = {t for t in self.asked if self.pool.wants(t)} - {ticket}
         actions = self.tell(lambda pool: pool.verdict(ticket, Verdict(proof), now))
         after = self.pool.record(host_id)
-        if before is None or after is None or not counts:
+        if before is None or after is None or held or not counts:
             assert actions == [], "2.2: a stale verdict is ignored"
             assert after == before
         elif proof is Proof.OK:
