@@ -337,6 +337,7 @@ class Http1Downstream(asyncio.Protocol):
 
     def _await_body(self, exchange: Exchange) -> None:
         if not exchange.status:
+            self._unsent = 0
             deadlines = self._listening.deadlines
             now = self._listening.loop.time()
             self.deadline = min(now + deadlines.request_body, self._answer_due(exchange, now))
@@ -434,6 +435,7 @@ class Http1Downstream(asyncio.Protocol):
         if not exchange.request_done or self._closing or self._listening.retiring:
             request.keep_alive = False
         self._sized = length >= 0
+        self._unsent = 0
         if length < 0:
             if request.minor:
                 self._chunked_out = True
@@ -461,6 +463,7 @@ class Http1Downstream(asyncio.Protocol):
             self.deadline = self._listening.loop.time() + self._listening.deadlines.response_body
 
     def write(self, payload: bytes) -> None:
+        self._unsent = 0  # more waits than before: what was seen then says nothing now
         self.deadline = self._listening.loop.time() + self._listening.deadlines.response_body
         if not self._chunked_out:
             self.transport.write(payload)
