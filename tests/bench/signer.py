@@ -134,6 +134,10 @@ class Signer(asyncio.Protocol):
         self._transport.write(out)
 
 
+# How long a first announcement may go unheard before it is said again.
+_UNHEARD = 2.0
+
+
 class Crowd:
     """Many hosts with a key each, announced once and not faster than they are verified."""
 
@@ -164,6 +168,9 @@ class Crowd:
                 healthy = await self._healthy()
             if healthy > before:
                 progress = time.monotonic()
+            elif not healthy and time.monotonic() - progress > _UNHEARD:
+                # The gateway listens for clients before it listens to the bus.
+                announced = 0
             elif time.monotonic() - progress > _PATIENCE:
                 raise RuntimeError(f"{healthy} of {len(self._identities)} hosts became healthy")
 
