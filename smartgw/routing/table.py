@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from smartgw.routing.policy import DEFAULT_POLICY, AppPolicy
 from smartgw_hosts.identity import PublicKey
 from smartgw_hosts.ids import dns_label
 
@@ -58,11 +59,13 @@ class Route:
     Attributes:
         shares: running sums of the hosts' weights, to draw by (proxy/choice.py); empty where all
             weights are the same.
+        policy: what the platform has decided about the app.
     """
 
     app_id: str
     hosts: tuple[HostEntry, ...]
     shares: tuple[int, ...] = ()
+    policy: AppPolicy = DEFAULT_POLICY
 
 
 @dataclass(frozen=True, slots=True, eq=False)
