@@ -11,6 +11,8 @@ _MAX_CHUNK_LINE = 1024
 _MAX_EXTENSION_BYTES = 16_384
 _SLICE = 8_192
 _MANY_CHUNKS = 256
+# What comes next.
+_SIZE, _DATA, _DATA_END, _TRAILER = range(4)
 # A body may come in millions of tiny chunks: their sizes are looked up, not parsed.
 _SMALL_SIZES = {b"%x" % size: size for size in range(1, 256)} | {
     b"%X" % size: size for size in range(1, 256)
@@ -38,10 +40,8 @@ class ChunkedBody:
         "trailers",
     )
 
-    _SIZE, _DATA, _DATA_END, _TRAILER = range(4)
-
     def __init__(self, bounds: Bounds) -> None:
-        self._state = self._SIZE
+        self._state = _SIZE
         self._left = 0
         self._held = b""
         self._extension_bytes = 0
@@ -71,7 +71,7 @@ class ChunkedBody:
         size = len(data)
         while i < size and not self.done:
             state = self._state
-            if state == self._DATA:
+            if state == _DATA:
                 end = i + self._left
                 if end > size:
                     payload.append(data[i:])
@@ -80,15 +80,15 @@ class ChunkedBody:
                     break
                 payload.append(data[i:end])
                 i = end
-                self._state = self._DATA_END
-            elif state == self._DATA_END:
+                self._state = _DATA_END
+            elif state == _DATA_END:
                 if data[i : i + 2] != b"\r\n":
                     if size - i == 1 and data[i] == 13:
                         break
                     raise MessageRefused(400, "chunk data does not end with CRLF")
                 i += 2
-                self._state = self._SIZE
-            elif state == self._SIZE:
+                self._state = _SIZE
+            elif state == _SIZE:
                 if small:
                     i = self._small_chunks(data, i, payload)
                 end = data.find(b"\n", i, i + _MAX_CHUNK_LINE)
@@ -160,7 +160,7 @@ class ChunkedBody:
                 raise MessageRefused(400, "too many bytes of chunk extensions")
         self.chunks += 1
         self._left = int(digits, 16)
-        self._state = self._DATA if self._left else self._TRAILER
+        self._state = _DATA if self._left else _TRAILER
 
     def _trailer_section(self, data: bytes, start: int) -> int:
         """Return the place behind the trailer section; -1: it has not ended, the rest is held."""

@@ -136,14 +136,12 @@ class Path:
         exchange.admitted = True
         return None
 
-    STEPS: tuple[Callable[["Path", Exchange], Reason | None], ...] = (identify, match, admit)
-
     # ---- downstream calls in ----
 
     def accept(self, exchange: Exchange) -> None:
         """Take a request whose head is complete; as much of its body as came is in `pending`."""
         self.counters.in_flight += 1
-        for step in self.STEPS:
+        for step in STEPS:
             reason = step(self, exchange)
             if reason is not None:
                 self.refuse(exchange, reason)
@@ -465,6 +463,14 @@ class Path:
         if upstream is not None:
             exchange.upstream = None
             upstream.abandon()
+
+
+STEPS: tuple[Callable[[Path, Exchange], Reason | None], ...] = (
+    Path.identify,
+    Path.match,
+    Path.admit,
+)
+"""What is asked of a request before it is carried, in this order; the first reason ends it."""
 
 
 def _confirms(exchange: Exchange, head: ResponseHead) -> bool:
