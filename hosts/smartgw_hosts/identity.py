@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Self
 
-from nacl.bindings import crypto_core_ed25519_is_valid_point, crypto_sign_open
+from nacl.bindings import (
+    crypto_core_ed25519_is_valid_point,
+    crypto_scalarmult,
+    crypto_sign_ed25519_pk_to_curve25519,
+    crypto_sign_open,
+)
 from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey
 
@@ -125,7 +130,7 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Identity:
-    """A private key. Neither repr nor str shows it; it can only sign."""
+    """A private key. Neither repr nor str shows it; it can only sign and agree."""
 
     public_key: PublicKey
     _signing_key: SigningKey = field(repr=False)
@@ -146,3 +151,12 @@ class Identity:
         if not context or b"\0" in context:
             raise ValueError("context: must not be empty or have a NUL in it")
         return self._signing_key.sign(context + b"\0" + message).signature
+
+    def agree(self, peer: PublicKey) -> bytes:
+        """Return the 32 bytes that only this identity and the peer's can compute: X25519 (RFC 7748
+        section 6.1) of both keys' Curve25519 forms. Never a key as it is: derive from it, with a
+        context and both public keys.
+        """
+        private = bytes(self._signing_key.to_curve25519_private_key())
+        # A PublicKey is of the prime-order group, so this is never the all-zero secret.
+        return crypto_scalarmult(private, crypto_sign_ed25519_pk_to_curve25519(peer.value))
