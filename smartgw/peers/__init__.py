@@ -1,0 +1,1 @@
+"""Other clusters: which there are, and how they are reached."""
