@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "smartgw_certs": {"acme", "josepy", "cryptography"},
     "smartgw": {
         *("smartgw_hosts", "smartgw_dns", "smartgw_certs"),
-        *("aiohttp", "idna", "nacl", "pydantic", "pydantic_core", "redis", "uvloop"),
+        *("aiohttp", "cryptography", "idna", "jwt", "nacl", "pydantic", "pydantic_core"),
+        *("redis", "uvloop"),
     },
 }
 # Imported inside a function only, by whoever has it: the light install does not.
@@ -66,7 +67,7 @@ DOES_IO = {
 # Within a package that does I/O, what is pure all the same.
 PURE = {
     *("smartgw.proxy.headers", "smartgw.proxy.choice", "smartgw.proxy.counters"),
-    "smartgw.proxy.websocket",
+    *("smartgw.proxy.websocket", "smartgw.api.tokens"),
     "smartgw.state.snapshot",
     *("smartgw.processes.drain", "smartgw.processes.messages", "smartgw.processes.reload"),
     *("smartgw.processes.restarts", "smartgw.processes.tally"),
