@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -32,7 +32,7 @@ FILE_VARIABLE = "SMARTGW_CONFIG"
 # asks, the programs that demo and tests start, and the options of `smartgw host` (all but what
 # may be a misspelt host_networks).
 OTHER_VARIABLES = re.compile(
-    r"SMARTGW_(CONFIG|ENDPOINT|NATS_SERVER|CHROMIUM|HOST_(?!NET)[A-Z0-9_]+)"
+    r"SMARTGW_(CONFIG|ENDPOINT|NATIVE|NATS_SERVER|CHROMIUM|HOST_(?!NET)[A-Z0-9_]+)"
 )
 MAX_FILE_BYTES = 1 << 20
 # Files and folders that the gateway makes itself.
@@ -74,6 +74,8 @@ class ConfigError(Exception):
 
 
 Key = tuple[str, ...]
+Place = tuple[str | int, ...]
+"""A key with the number, from 0, of each table of a list: ("auth", "issuer", 1, "audience")."""
 
 
 def load(path: Path | None, env: Mapping[str, str]) -> Settings:
@@ -99,21 +101,23 @@ def load(path: Path | None, env: Mapping[str, str]) -> Settings:
         found = []
     lines = _lines(text)
 
-    def problem(key: Key, fault: str, remedy: str) -> Problem:
+    def problem(place: Place, fault: str, remedy: str) -> Problem:
+        key = _names(place)
         dotted = ".".join(key)
         for length in range(len(key), 0, -1):
             if key[:length] in origins:
                 return Problem(origins[key[:length]], dotted, None, fault, remedy)
-        line = next((lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in lines), None)
+        heads = (place[:length] for length in range(len(place), 0, -1))
+        line = next((lines[head] for head in heads if head in lines), None)
         return Problem(str(path) if path else "environment", dotted, line, fault, remedy)
 
     for item in found:
         if item["type"] == "too_short" and item["input"]:
             continue  # pydantic counts the valid members only; the others have their own line
-        key = _key(item["loc"])
-        problems.append(problem(key, *_explain(key, item)))
-    for key, fault, remedy in _file_faults(values):
-        problems.append(problem(key, fault, remedy))
+        place = _place(item["loc"])
+        problems.append(problem(place, *_explain(_names(place), item)))
+    for place, fault, remedy in _file_faults(values):
+        problems.append(problem(place, fault, remedy))
     if problems or settings is None:
         problems.sort(key=lambda p: (p.line is None, p.line or 0))
         if path is None and not origins:
@@ -170,11 +174,10 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
 
 def _anchor_paths(values: dict[str, Any], folder: Path) -> None:
     """Make relative paths of the file start at its folder, wherever the gateway was started."""
-    for key in _path_keys():
-        table = values.get(key[0])
-        value = table.get(key[1]) if isinstance(table, dict) else None
-        if isinstance(table, dict) and isinstance(value, str) and value and not _is_seed(value):
-            table[key[1]] = str(folder / value)
+    for place, table in _paths(values):
+        name = str(place[-1])
+        if table[name] and not _is_seed(table[name]):
+            table[name] = str(folder / table[name])
 
 
 def _override(
@@ -217,18 +220,17 @@ def _from_variable(key: Key, text: str) -> object:
     return text
 
 
-def _file_faults(values: Mapping[str, Any]) -> Iterator[tuple[Key, str, str]]:
+def _file_faults(values: Mapping[str, Any]) -> Iterator[tuple[Place, str, str]]:
     """Yield what is wrong with the files that the settings name, also when other keys are."""
-    for key in _path_keys():
-        table = values.get(key[0])
-        value = table.get(key[1]) if isinstance(table, dict) else None
-        if not isinstance(value, str) or not value or "\0" in value:
+    for place, table in _paths(values):
+        key, value = _names(place), table[str(place[-1])]
+        if not value or "\0" in value:
             continue
         if _is_seed(value):
-            yield key, "holds a seed itself", "put the seed into a file and write the file's path"
+            yield place, "holds a seed itself", "put the seed into a file and write the file's path"
             continue
         if key in MADE_BY_US:
-            yield from ((key, *fault) for fault in _place_faults(key, Path(value)))
+            yield from ((place, *fault) for fault in _place_faults(key, Path(value)))
             continue
         try:
             mode = Path(value).stat().st_mode
@@ -236,22 +238,24 @@ def _file_faults(values: Mapping[str, Any]) -> Iterator[tuple[Key, str, str]]:
             remedy = "write the path of an existing file"
             if key == ("trust", "file") and isinstance(error, FileNotFoundError):
                 remedy = "create it, an empty one will do; add what `smartgw keygen` prints"
-            yield key, f"{shown(value)}: {error.strerror}", remedy
+            yield place, f"{shown(value)}: {error.strerror}", remedy
             continue
         if not stat.S_ISREG(mode):
-            yield key, f"{shown(value)} is not a file", "write the path of an existing file"
+            yield place, f"{shown(value)} is not a file", "write the path of an existing file"
         elif key == ("bus", "nkey_seed_file"):
             if mode & 0o077:
                 remedy = f"run: chmod 600 {shlex.quote(value)}"
-                yield key, f"{shown(value)} is open to others", remedy
+                yield place, f"{shown(value)} is open to others", remedy
             elif not _holds_a_seed(Path(value)):
                 remedy = "write the one line that `nk -gen user` prints, beginning with SU"
-                yield key, f"{shown(value)} does not hold the seed of a NATS user", remedy
+                yield place, f"{shown(value)} does not hold the seed of a NATS user", remedy
+        elif key == ("auth", "issuer", "jwks_file"):
+            yield from ((place, *fault) for fault in _key_set_faults(Path(value)))
         elif key == ("identity", "seed_file"):
             try:
                 keyfile.load(value)
             except keyfile.KeyFileError as error:
-                yield key, str(error), "write the path of a file that `smartgw keygen` made"
+                yield place, str(error), "write the path of a file that `smartgw keygen` made"
 
 
 def _place_faults(key: Key, path: Path) -> Iterator[tuple[str, str]]:
@@ -276,6 +280,19 @@ def _holds_a_seed(path: Path) -> bool:
     return re.fullmatch(rb"SU[A-Z2-7]{56}", content.strip()) is not None
 
 
+def _key_set_faults(path: Path) -> Iterator[tuple[str, str]]:
+    # Imported late: workers read settings too, and verify no tokens.
+    from smartgw.api.tokens import MAX_JWKS_BYTES, KeysRefused, parse_keys
+
+    try:
+        with path.open("rb") as file:
+            parse_keys(file.read(MAX_JWKS_BYTES + 1))
+    except KeysRefused as error:
+        yield f"{shown(str(path))} {error}", "write the path of a JWK set with Ed25519 public keys"
+    except OSError as error:
+        yield f"{shown(str(path))}: {error.strerror}", "make it readable for this user"
+
+
 def _is_seed(value: str) -> bool:
     return re.fullmatch(r"S[A-Z2-7]{40,}|smartgw-seed:.*", value.strip(), re.DOTALL) is not None
 
@@ -292,8 +309,31 @@ def _keys() -> list[Key]:
     return found
 
 
-def _path_keys() -> list[Key]:
-    return [key for key in _keys() if (field := _field(key)) and "Path" in str(field.annotation)]
+def _table_keys() -> list[Key]:
+    """Return the keys of the tables of lists, `[[auth.issuer]]`, in order."""
+    tables = ((key, _table(field)) for key in _keys() if (field := _field(key)))
+    return [(*key, name) for key, table in tables if table for name in table.model_fields]
+
+
+def _paths(values: Mapping[str, Any]) -> list[tuple[Place, dict[str, Any]]]:
+    """Return each path that `values` has as text: its place and the table that it stands in."""
+    found: list[tuple[Place, dict[str, Any]]] = []
+    for key in (*_keys(), *_table_keys()):
+        field = _field(key)
+        if field is None or "Path" not in str(field.annotation):
+            continue
+        tables: list[tuple[Place, Any]] = [((), values)]
+        for part in key[:-1]:
+            inner = ((where, t.get(part)) for where, t in tables if isinstance(t, dict))
+            tables = []
+            for where, each in inner:
+                several = enumerate(each) if isinstance(each, list) else ()
+                tables += [((*where, part, number), one) for number, one in several]
+                tables += [] if isinstance(each, list) else [((*where, part), each)]
+        for where, table in tables:
+            if isinstance(table, dict) and isinstance(table.get(key[-1]), str):
+                found.append(((*where, key[-1]), table))
+    return found
 
 
 def _section(field: FieldInfo) -> type[BaseModel] | None:
@@ -301,31 +341,48 @@ def _section(field: FieldInfo) -> type[BaseModel] | None:
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
+def _table(field: FieldInfo) -> type[BaseModel] | None:
+    """Return the model of the tables of a list."""
+    kinds = get_args(field.annotation)
+    inner = kinds[0] if kinds else None
+    return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+
+
 def _field(key: Key) -> FieldInfo | None:
     model: type[BaseModel] | None = Settings
     field: FieldInfo | None = None
     for part in key:
         field = model.model_fields.get(part) if model else None
-        model = _section(field) if field else None
+        model = (_section(field) or _table(field)) if field else None
     return field
 
 
-def _key(location: Sequence[int | str]) -> Key:
-    """Return the part of a pydantic location that names keys, without places in lists."""
-    key: list[str] = []
-    for part in location:
-        if isinstance(part, int):
-            break
-        key.append(part)
-    return tuple(key)
+def _place(location: Sequence[int | str]) -> Place:
+    """Return the part of a pydantic location that leads to a key, without places in its list."""
+    place = tuple(location)
+    for end, part in enumerate(place):
+        if isinstance(part, int) and not isinstance(next(iter(place[end + 1 :]), None), str):
+            return place[:end]
+    return place
 
 
-def _lines(text: str) -> dict[Key, int]:
+def _names(place: Place) -> Key:
+    return tuple(part for part in place if isinstance(part, str))
+
+
+def _lines(text: str) -> dict[Place, int]:
     """Return the line of each key and table, as far as a look at single lines can tell."""
-    found: dict[Key, int] = {}
-    table: Key = ()
+    found: dict[Place, int] = {}
+    table: Place = ()
+    key: Place
+    counts: dict[Key, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        if match := re.match(r"\s*\[+([^\]]+)\]", line):
+        if match := re.match(r"\s*\[\[([^\]]+)\]\]", line):
+            name = _split(match[1])
+            key = table = (*name, counts.setdefault(name, 0))
+            counts[name] += 1
+            found.setdefault(name, number)
+        elif match := re.match(r"\s*\[([^\]]+)\]", line):
             key = table = _split(match[1])
         elif match := re.match(r"\s*((?:[\w-]+|\"[^\"]*\"|'[^']*'|\s*\.\s*)+?)\s*=", line):
             key = (*table, *_split(match[1]))
@@ -385,7 +442,7 @@ def _explain(key: Key, error: ErrorDetails) -> tuple[str, str]:
 
 def _nearest(key: Key) -> str:
     """Return the remedy for an unknown key: the known one that was likely meant."""
-    known = [*_keys(), *((name,) for name in Settings.model_fields)]
+    known = [*_keys(), *_table_keys(), *((name,) for name in Settings.model_fields)]
     siblings = [k[-1] for k in known if k[:-1] == key[:-1]]
     near = [(*key[:-1], name) for name in difflib.get_close_matches(key[-1], siblings, 1, 0.6)]
     # Else the right name in the wrong table.
@@ -401,5 +458,7 @@ def _example(key: Key, field: FieldInfo | None) -> str:
         return f"another value; {LISTED}"
     if _section(field):
         return f"[{key[-1]}] with its keys below it"
+    if _table(field):
+        return f"[[{'.'.join(key)}]] with its keys below it, once for each"
     value = field.examples[0] if field.examples else field.get_default()
     return f"{key[-1]} = {json.dumps(value)}"

@@ -21,9 +21,11 @@ from smartgw.config_values import (
     FilePath,
     HostPort,
     Id,
+    KeysUrl,
     Networks,
     Seconds,
     SocketPath,
+    Text,
     Token,
     Wait,
     refuse,
@@ -251,6 +253,75 @@ class Upstream(Section):
     )
 
 
+class Issuer(Section):
+    """One issuer of tokens."""
+
+    issuer: Text = Field(
+        examples=["https://id.example"],
+        description="The `iss` of its tokens, exactly.",
+    )
+    audience: Text = Field(
+        default="smartgw",
+        description="What the tokens' `aud` must name. One of this platform alone keeps tokens "
+        "that were made for another program from counting here.",
+    )
+    jwks_file: FilePath | None = Field(
+        default=None,
+        examples=["/etc/smartgw/issuer.jwks.json"],
+        description="File with its public keys, a JWK set with Ed25519 keys as `smartgw token "
+        "--keygen` makes it. Read again within two seconds of a change.",
+    )
+    jwks_url: KeysUrl | None = Field(
+        default=None,
+        validate_default=True,
+        examples=["https://id.example/.well-known/jwks.json"],
+        description="Where its public keys are fetched from instead: at start, every five minutes, "
+        "and at most every ten seconds when a token names a key that is not known. While it cannot "
+        "be reached the last keys count.",
+    )
+    roles: Annotated[tuple[Literal["service", "session"], ...], AfterValidator(unique)] = Field(
+        default=("session",),
+        min_length=1,
+        description='What its tokens may make of a caller: "service" may control everything, '
+        '"session" is a signed-in person. A token names one in its `role`, which it need not '
+        "where the issuer may grant one only.",
+    )
+
+    @field_validator("jwks_url")
+    @classmethod
+    def _one_source(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if (value is None) == (info.data.get("jwks_file") is None):
+            refuse(
+                "and jwks_file are both missing" if value is None else "stands beside jwks_file",
+                'write one of the two: jwks_file = "/etc/smartgw/issuer.jwks.json"',
+            )
+        return value
+
+
+class Auth(Section):
+    """Whose tokens count at the API (contract 10.2)."""
+
+    skew: Wait = Field(
+        default=30.0,
+        le=300.0,
+        description="Seconds that the clocks of issuers and gateway may differ. Larger forgives "
+        "bad clocks, and lets tokens live as much longer.",
+    )
+    issuer: tuple[Issuer, ...] = Field(
+        default=(),
+        max_length=16,
+        description="The issuers, each a table `[[auth.issuer]]`. None by default: then only the "
+        "operator of this machine may control the gateway, by a file that the gateway makes for "
+        "its own user.",
+    )
+
+    @field_validator("issuer")
+    @classmethod
+    def _named_once(cls, value: tuple[Issuer, ...]) -> tuple[Issuer, ...]:
+        unique(tuple(each.issuer for each in value))
+        return value
+
+
 class Deadlines(Section):
     """How long the gateway waits, in seconds (contract 3.11)."""
 
@@ -468,6 +539,7 @@ class Settings(Section):
     identity: Identity = Field(default=Identity(), description="The cluster's own key.")
     state: State = Field(default=State(), description="What outlives a restart.")
     upstream: Upstream = Field(default=Upstream(), description="Connections to hosts.")
+    auth: Auth = Field(default=Auth(), description="Whose tokens count at the API.")
     deadlines: Deadlines = Field(default=Deadlines(), description="How long the gateway waits.")
     limits: Limits = Field(default=Limits(), description="How much a client may send and hold.")
     proxy: Proxy = Field(default=Proxy(), description="What is believed and what is passed on.")

@@ -164,6 +164,24 @@ def _access(value: str) -> str:
     return value
 
 
+def _text(value: str) -> str:
+    if not 1 <= len(value) <= 256 or not value.isprintable():
+        refuse(f"{shown(value)} is not 1 to 256 printable characters", "write it as the tokens do")
+    return value
+
+
+def _keys_url(value: str) -> str:
+    match = re.fullmatch(r"(https?)://([^/?#\s@]+)(/[!-~]*)?", value)
+    host = match[2].partition(":")[0] if match and not match[2].startswith("[") else ""
+    if match is None or len(value) > 2000:
+        refuse(f"{shown(value)} is not a URL", 'write one like "https://id.example/jwks.json"')
+    # Whoever can answer in the issuer's place makes services.
+    local = host in ("localhost", "127.0.0.1") or match[2].startswith("[::1]")
+    if match[1] == "http" and not local:
+        refuse(f"{shown(value)} is not protected on its way", f'write "https{value[4:]}"')
+    return value
+
+
 def _socket_path(value: str) -> str:
     # The kernel's sockaddr_un holds 107 bytes and a NUL; a name for the new one is longer.
     if not value.startswith("/") or "\0" in value or len(value.encode()) > 100:
@@ -184,6 +202,8 @@ FieldName = Annotated[str, AfterValidator(_field_name)]
 Token = Annotated[str, AfterValidator(_field_name)]
 Access = Annotated[str, AfterValidator(_access)]
 SocketPath = Annotated[str, AfterValidator(_socket_path)]
+Text = Annotated[str, AfterValidator(_text)]
+KeysUrl = Annotated[str, AfterValidator(_keys_url)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 Seconds = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
 Wait = Annotated[float, BeforeValidator(_number), Field(ge=0, allow_inf_nan=False)]

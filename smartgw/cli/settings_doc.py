@@ -58,9 +58,15 @@ def _sections() -> Iterator[str]:
         yield f"## [{name}]\n\n{(kind.__doc__ or '').strip()}\n"
         for key, field in kind.model_fields.items():
             yield _setting(key, f"{name}__{key}", field)
+            for inner in get_args(field.annotation)[:1]:
+                if isinstance(inner, type) and issubclass(inner, BaseModel):
+                    yield f"## [[{name}.{key}]]\n\n{(inner.__doc__ or '').strip()}\n"
+                    for below, each in inner.model_fields.items():
+                        yield _setting(below, "", each)
 
 
 def _setting(key: str, variable: str, field: FieldInfo) -> str:
+    """`variable` is empty for a setting of a table of which there may be several."""
     facts = [_default(field)]
     if get_origin(field.annotation) is Literal:
         facts.append(
@@ -68,7 +74,8 @@ def _setting(key: str, variable: str, field: FieldInfo) -> str:
         )
     if field.examples:
         facts.append(f"example `{json.dumps(field.examples[0])}`")
-    facts.append(f"`SMARTGW_{variable.upper()}`")
+    if variable:
+        facts.append(f"`SMARTGW_{variable.upper()}`")
     return f"### {key}\n\n{'; '.join(facts)}\n\n{field.description}\n"
 
 
