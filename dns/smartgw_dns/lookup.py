@@ -1,0 +1,212 @@
+"""The answer of authoritative zones to one question (RFC 1034 4.3.2).
+
+Owns what stands in each section: chains of CNAME and DNAME through all our zones, referrals with
+glue, NODATA and NXDOMAIN (RFC 2308), minimal ANY (RFC 8482). Does not write messages, truncate, or
+limit rates; does not sign. What it decides and why is told in docs/dns.md.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import dns.rcode
+import dns.rdatatype
+import dns.rrset
+
+from smartgw_dns.names import LONGEST, name_of
+from smartgw_dns.zone import CNAME, DNAME, NS, Entry, Fit, Place, RRset, Zone
+
+NOERROR, NXDOMAIN = int(dns.rcode.NOERROR), int(dns.rcode.NXDOMAIN)
+REFUSED, YXDOMAIN = int(dns.rcode.REFUSED), int(dns.rcode.YXDOMAIN)
+ANY, DS = int(dns.rdatatype.ANY), int(dns.rdatatype.DS)
+A, AAAA = int(dns.rdatatype.A), int(dns.rdatatype.AAAA)
+# How often a question is asked anew by a CNAME or DNAME; a resolver goes on from the last one.
+MOST_STEPS = 16
+# Where in the rdata the name stands whose addresses a client asks for next: RFC 1035 3.3.9 and
+# 3.3.11, RFC 2782, RFC 9460 4.1.
+_TARGET_AT = {
+    NS: 0,
+    int(dns.rdatatype.MX): 2,
+    int(dns.rdatatype.SRV): 6,
+    int(dns.rdatatype.SVCB): 2,
+    int(dns.rdatatype.HTTPS): 2,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """An rrset in a message: its owner in wire form, and the records."""
+
+    owner: bytes
+    rrset: RRset
+
+    def to_dnspython(self) -> dns.rrset.RRset:
+        """Return the same as dnspython has it."""
+        return dns.rrset.from_rdata_list(
+            name_of(self.owner), self.rrset.ttl, list(self.rrset.to_dnspython())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One step of an answer: which zone, and which entry of it, decided about which name.
+
+    Attributes:
+        name: the name asked for in this step, wire form: the question's, then targets of CNAMEs.
+    """
+
+    name: bytes
+    zone: Zone
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What to answer.
+
+    Attributes:
+        rcode: response code.
+        authoritative: the AA bit.
+        answer, authority, additional: the sections, rrsets in their order.
+        steps: how it came about, empty where no zone of ours has the name; for caches and signing.
+    """
+
+    rcode: int
+    authoritative: bool
+    answer: tuple[Owned, ...] = ()
+    authority: tuple[Owned, ...] = ()
+    additional: tuple[Owned, ...] = ()
+    steps: tuple[Served, ...] = ()
+
+
+OFF_ZONE = Answer(REFUSED, authoritative=False)
+
+
+def answer(find: Callable[[bytes, int], Zone | None], qname: bytes, qtype: int) -> Answer:
+    """Answer a question of class IN.
+
+    Args:
+        find: the zone that answers for a name (by its key) and type, or None.
+        qname: the name in wire form, in the case of the question, which the answer keeps.
+        qtype: type code, no transfer.
+    """
+    name, key = qname, qname.lower()
+    zone = find(key, qtype)
+    if zone is None:
+        return OFF_ZONE
+    made = _Made()
+    while zone is not None:
+        place = zone.place(key)
+        made.steps.append(Served(name, zone, place))
+        target = _step(made, zone, place, name, qtype)
+        if target is None:
+            break
+        name, key = target, target.lower()
+        if len(made.steps) > MOST_STEPS or any(key == s.name.lower() for s in made.steps):
+            break
+        zone = find(key, qtype)
+    return made.done()
+
+
+class _Made:
+    """An answer in the making."""
+
+    __slots__ = ("additional", "answer", "authority", "rcode", "referral", "steps")
+
+    def __init__(self) -> None:
+        self.rcode = NOERROR
+        self.referral = False
+        self.answer: list[Owned] = []
+        self.authority: list[Owned] = []
+        self.additional: list[Owned] = []
+        self.steps: list[Served] = []
+
+    def done(self) -> Answer:
+        # AA speaks of the first owner in the answer, RFC 1035 4.1.1: ours where a CNAME led away.
+        return Answer(
+            self.rcode,
+            bool(self.answer) or not self.referral,
+            tuple(self.answer),
+            tuple(self.authority),
+            tuple(self.additional),
+            tuple(self.steps),
+        )
+
+
+def _step(made: _Made, zone: Zone, place: Place, name: bytes, qtype: int) -> bytes | None:
+    """Add what one zone has to say of one name; returns the name to go on with, or None."""
+    fit, entry = place.fit, place.entry
+    if fit is Fit.CUT and not (qtype == DS and len(place.key) == len(name)):
+        _refer(made, zone, entry)
+        return None
+    if fit is Fit.DNAME:
+        return _redirect(made, entry, name)
+    if fit is Fit.MISSING:
+        made.rcode = NXDOMAIN
+        made.authority.append(Owned(zone.apex.owner, zone.negative))
+        return None
+    found = _smallest(entry) if qtype == ANY else entry.get(qtype)
+    if found is None:
+        cname = entry.get(CNAME)
+        if cname is not None:
+            made.answer.append(Owned(name, cname))
+            return cname.rdatas[0]
+        made.authority.append(Owned(zone.apex.owner, zone.negative))
+        return None
+    made.answer.append(Owned(name, found))
+    _add_addresses(made, zone, found)
+    servers = zone.apex.get(NS)
+    if servers is not None and found is not servers:
+        made.authority.append(Owned(zone.apex.owner, servers))
+        _add_addresses(made, zone, servers)
+    return None
+
+
+def _refer(made: _Made, zone: Zone, cut: Entry) -> None:
+    servers = cut.get(NS)
+    assert servers is not None, "a cut has NS records"
+    made.referral = True
+    made.authority.append(Owned(cut.owner, servers))
+    _add_addresses(made, zone, servers)
+
+
+def _redirect(made: _Made, entry: Entry, name: bytes) -> bytes | None:
+    """Substitute the target of a DNAME for its owner (RFC 6672 2.2, 3.1)."""
+    dname = entry.get(DNAME)
+    assert dname is not None, "a redirection has a DNAME record"
+    if all(owned.rrset is not dname for owned in made.answer):
+        made.answer.append(Owned(entry.owner, dname))
+    target = name[: -len(entry.owner)] + dname.rdatas[0]
+    if len(target) > LONGEST:
+        made.rcode = YXDOMAIN
+        return None
+    made.answer.append(Owned(name, RRset(CNAME, dname.ttl, (target,))))
+    return target
+
+
+def _smallest(entry: Entry) -> RRset | None:
+    """Choose the rrset that stands for ANY (RFC 8482 4.1): the one that amplifies least."""
+    return min(entry.rrsets, key=lambda r: sum(map(len, r.rdatas)), default=None)
+
+
+def _add_addresses(made: _Made, zone: Zone, rrset: RRset) -> None:
+    """Add the addresses that the zone has for the targets of NS, MX, SRV, SVCB records."""
+    at = _TARGET_AT.get(rrset.rdtype)
+    if at is None:
+        return
+    for rdata in rrset.rdatas:
+        entry = zone.entries.get(_target(rdata, at).lower())
+        if entry is None:
+            continue
+        for rdtype in (A, AAAA):
+            addresses = entry.get(rdtype)
+            if addresses is None or any(o.rrset is addresses for o in made.answer):
+                continue
+            if all(o.rrset is not addresses for o in made.additional):
+                made.additional.append(Owned(entry.owner, addresses))
+
+
+def _target(rdata: bytes, at: int) -> bytes:
+    end = at
+    while length := rdata[end]:
+        end += length + 1
+    return rdata[at : end + 1]
