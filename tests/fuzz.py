@@ -20,6 +20,8 @@ import httptools
 
 from smartgw.errors import REFUSED_MESSAGE
 from smartgw.proxy import headers
+from smartgw.routing import cors
+from smartgw.routing.policy import AppPolicy
 from smartgw.routing.wellknown import is_reserved
 from smartgw_hosts.http1 import Bounds, parse_request, parse_response
 from tests.fuzz_inputs import Inputs
@@ -236,6 +238,8 @@ def _same_start(mine: Reading, theirs: Reading) -> bool:
     return same_path and host.strip(b"[]") == url.host
 
 
+_SHARING = AppPolicy(origins=frozenset((b"https://a.example",)))
+_MARKED = (b"set-cookie:", b"vary:", b"access-control-")
 _LEFT_OUT = frozenset(
     (
         *(b"transfer-encoding", b"connection", b"upgrade", b"expect", b"host"),
@@ -289,7 +293,10 @@ class Forwarded:
             answer = parse_response(raw, self._response_names, case.bounds, case.method)
             for place in answer.marked:
                 line = headers.without_wide_domain(answer.lines[place], (b"a.example",))
-                assert line[:11].lower() == b"set-cookie:"
+                assert line.lower().startswith(_MARKED)
+            cors.complete(_SHARING, b"https://a.example", answer.lines, answer.marked)
+            names = [line.partition(b":")[0].lower() for line in answer.lines]
+            assert names.count(b"access-control-allow-origin") == 1
             return []
         request = parse_request(raw, self._request_names, case.bounds)
         assert all(request.lines[place][:11].lower() == b"user-agent:" for place in request.marked)

@@ -8,9 +8,9 @@ is refused, never repaired. Does not own which fields a proxy removes or adds: a
 import re
 from collections.abc import Callable
 
-# Kinds of field. A caller may use numbers from NOTED up for fields it wants to read.
+# Kinds of field. From NOTED up those that a caller wants to read; from KEPT up they pass as well.
 PASS, DROP, MARK, HOST, LENGTH, CODING, CONNECTION, UPGRADE, EXPECT = range(9)
-NOTED = 16
+NOTED, KEPT = 16, 32
 
 CHUNKED = -1
 """Body length of a message framed by chunks."""
@@ -120,8 +120,8 @@ class RequestHead:
         method, target: as on the wire; an absolute-form target in origin-form (or `*`).
         authority: the bytes that name the host; those of an absolute-form target win over Host
             (RFC 9112 3.2.2).
-        lines: the field lines of kind PASS and MARK, Host and Content-Length, unchanged and in
-            order, without CRLF. Host holds the authority of an absolute-form target.
+        lines: the field lines of kind PASS, MARK and KEPT, Host and Content-Length, unchanged and
+            in order, without CRLF. Host holds the authority of an absolute-form target.
         marked: places in `lines` of kind MARK.
         noted: kind -> value(s), joined by `, `.
         nominated: names that Connection took out, which are not for trailers either.
@@ -347,6 +347,8 @@ def parse_request(head: bytes, names: FieldNames, bounds: Bounds) -> RequestHead
                 noted = {}
             value = value.strip(_OWS)
             noted[kind] = noted[kind] + b", " + value if kind in noted else value
+            if kind >= KEPT:
+                kept.append(line)
         elif kind == LENGTH:
             if length is not None:
                 raise MessageRefused(400, "more than one Content-Length field")

@@ -14,6 +14,7 @@ from smartgw.routing.hostname import hostname_of
 from smartgw_hosts.http1 import (
     CHUNKED,
     DROP,
+    KEPT,
     MARK,
     NOTED,
     PASS,
@@ -24,6 +25,8 @@ from smartgw_hosts.http1 import (
 
 REQUEST_ID, FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED, TE = range(NOTED, NOTED + 6)
 """Kinds of request fields that are read and replaced."""
+ORIGIN, ASKED_METHOD, ASKED_NAMES = range(KEPT, KEPT + 3)
+"""Kinds of request fields that are read and pass: Origin, Access-Control-Request-*."""
 
 # RFC 9110 7.6.1: for one connection only. Upgrade and Connection are the parser's own kinds.
 _HOP_BY_HOP = frozenset(
@@ -43,10 +46,14 @@ _READ = {
     b"x-forwarded-host": FORWARDED_HOST,
     b"forwarded": FORWARDED,
     b"te": TE,
+    b"origin": ORIGIN,
+    b"access-control-request-method": ASKED_METHOD,
+    b"access-control-request-headers": ASKED_NAMES,
 }
 _RESERVED = (b"x-smartgw-", b"x-failover-cluster")
-# What an app may not say in the gateway's name: limits (6.2) and CORS (3.9) are the gateway's.
-_OURS_IN_RESPONSES = (*_RESERVED, b"x-ratelimit-", b"ratelimit", b"access-control-")
+# What an app may not say in the gateway's name: limits (6.2) are the gateway's.
+_OURS_IN_RESPONSES = (*_RESERVED, b"x-ratelimit-", b"ratelimit")
+_MARKED = (b"set-cookie", b"vary")
 
 # RFC 9110 6.5.1: what steers a message, its caching, its reading or who may ask for it has to
 # stand before the body, where everyone on the way looks.
@@ -84,14 +91,19 @@ def request_names(removed: Iterable[str]) -> FieldNames:
 
 
 def response_names() -> FieldNames:
-    """Return the names of response fields; Set-Cookie is marked for `without_wide_domain`."""
+    """Return the names of response fields.
+
+    Set-Cookie is marked for `without_wide_domain`, Vary and Access-Control-* for routing/cors.py.
+    """
 
     def classify(name: bytes) -> int:
         if name in _HOP_BY_HOP or name == b"te" or name.startswith(_OURS_IN_RESPONSES):
             return DROP
         if name == b"x-request-id":
             return DROP
-        return MARK if name == b"set-cookie" else PASS
+        if name in _MARKED or name.startswith(b"access-control-"):
+            return MARK
+        return PASS
 
     return FieldNames(classify)
 

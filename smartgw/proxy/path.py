@@ -2,7 +2,7 @@
 
 Owns the order of the steps, what may be tried again (contract 3.7) and which failure is which
 answer. Knows no HTTP version and does no I/O: a downstream calls in, an upstream is called.
-Preflight, limits, owner and failover will be further steps of `STEPS` and of `attempt`.
+Limits, owner and failover will be further steps of `STEPS` and of `attempt`.
 """
 
 import random
@@ -10,6 +10,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable
 from email.utils import formatdate
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from smartgw import errors
@@ -19,7 +20,9 @@ from smartgw.proxy import headers
 from smartgw.proxy.choice import choose
 from smartgw.proxy.counters import Counters
 from smartgw.proxy.exchange import PENDING_LIMIT, SAFE_METHODS, Exchange, Sent
+from smartgw.routing import cors
 from smartgw.routing.hostname import hostname_of
+from smartgw.routing.policy import DEFAULT_POLICY
 from smartgw.routing.table import HostEntry, Route, Snapshot
 from smartgw.routing.wellknown import is_reserved
 from smartgw_hosts.http1 import ResponseHead
@@ -40,6 +43,12 @@ _REFUSED_METHODS = frozenset((b"CONNECT", b"TRACE"))
 # A name of a module is found three times faster than a member of an enumeration.
 _FULL, _PARTIAL = Sent.FULL, Sent.PARTIAL
 _SENT_WORDS = {Sent.NONE: b"none", Sent.PARTIAL: b"partial", Sent.FULL: b"full"}
+
+
+class Taken(Enum):
+    """A step's result beside a reason: it has answered the exchange itself."""
+
+    TAKEN = auto()
 
 
 class Path:
@@ -125,6 +134,22 @@ class Path:
             exchange.upgrade = headers.upgrade_to_try(exchange.request, self._upgrades)
         return None
 
+    def preflight(self, exchange: Exchange) -> Taken | None:
+        """Whether a page asks what it may send from another origin: that is ours to say (3.9)."""
+        request = exchange.request
+        if request.method != b"OPTIONS":
+            return None
+        assert exchange.route is not None
+        policy = exchange.route.policy
+        noted = request.noted
+        origin, method = noted.get(headers.ORIGIN), noted.get(headers.ASKED_METHOD)
+        if origin is None or method is None or policy.own_cors:
+            return None
+        names = noted.get(headers.ASKED_NAMES, b"")
+        lines = cors.preflight(policy, origin, method, names)
+        self._answer(exchange, 204, b" No Content", lines, b"")
+        return Taken.TAKEN
+
     def admit(self, exchange: Exchange) -> Reason | None:
         """Whether there is room: one app may hold as much of it as is left to the others."""
         route = exchange.route
@@ -144,7 +169,8 @@ class Path:
         for step in STEPS:
             reason = step(self, exchange)
             if reason is not None:
-                self.refuse(exchange, reason)
+                if isinstance(reason, Reason):
+                    self.refuse(exchange, reason)
                 return
         self.attempt(exchange)
 
@@ -280,7 +306,10 @@ class Path:
                 return
             exchange.request.expect = False
         if exchange.request.minor:
-            self._narrow_cookies(head)
+            if head.marked:
+                self._narrow_cookies(head)
+                assert exchange.route is not None
+                cors.remove(exchange.route.policy, head.lines, head.marked)
             exchange.downstream.interim(head)
 
     def _narrow_cookies(self, head: ResponseHead) -> None:
@@ -295,6 +324,9 @@ class Path:
         if head.marked:
             self._narrow_cookies(head)
         lines = head.lines
+        route = exchange.route
+        assert route is not None
+        cors.complete(route.policy, exchange.request.noted.get(headers.ORIGIN), lines, head.marked)
         lines.append(b"X-Request-Id: " + exchange.request_id)
         if head.status == 426 and head.upgrade:
             # Without it the client could not know what to upgrade to (RFC 9110 15.5.22).
@@ -339,6 +371,13 @@ class Path:
             return
         exchange.status = 101
         self._narrow_cookies(head)
+        assert exchange.route is not None
+        cors.complete(
+            exchange.route.policy,
+            exchange.request.noted.get(headers.ORIGIN),
+            head.lines,
+            head.marked,
+        )
         head.lines.append(b"X-Request-Id: " + exchange.request_id)
         self.counters.upgrades += 1
         exchange.downstream.tunnel(exchange, head, connection)
@@ -365,16 +404,13 @@ class Path:
         answer = ANSWERS[reason]
         request = exchange.request
         exchange.reason = reason
-        exchange.status = answer.status
         as_html = errors.wants_html(headers.first_value(request.lines, b"accept"))
         media_type, body = errors.body(reason, exchange.request_id.decode(), detail, as_html)
         lines = [
             b"Content-Type: " + media_type.encode(),
             b"Content-Length: %d" % len(body),
             b"Cache-Control: no-store",
-            b"Date: " + self._date(),
             b"Proxy-Status: " + errors.proxy_status(reason, detail),
-            b"X-Request-Id: " + exchange.request_id,
         ]
         if answer.status == 503:
             lines.append(b"Retry-After: 1")
@@ -382,14 +418,24 @@ class Path:
             lines.append(b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
         elif answer.status in (502, 504) and request.method not in SAFE_METHODS:
             lines.append(b"X-Smartgw-Request-Sent: " + _SENT_WORDS[exchange.sent])
+        route = exchange.route
+        policy = DEFAULT_POLICY if route is None else route.policy
+        lines += cors.of_ours(policy, request.noted.get(headers.ORIGIN))
         if answer.close:
             request.keep_alive = False
-        payload = b"" if request.method == b"HEAD" else body
+        self._answer(exchange, answer.status, b" " + answer.phrase.encode(), lines, body)
+
+    def _answer(
+        self, exchange: Exchange, status: int, phrase: bytes, lines: list[bytes], body: bytes
+    ) -> None:
+        """Send an answer of our own."""
+        lines.append(b"Date: " + self._date())
+        lines.append(b"X-Request-Id: " + exchange.request_id)
+        payload = b"" if exchange.request.method == b"HEAD" else body
+        exchange.status = status
         exchange.sent_bytes = len(payload)
         self._drop_upstream(exchange)
-        exchange.downstream.respond(
-            exchange, answer.status, b" " + answer.phrase.encode(), lines, len(body), payload, True
-        )
+        exchange.downstream.respond(exchange, status, phrase, lines, len(body), payload, True)
         self.settle(exchange)
 
     def _date(self) -> bytes:
@@ -465,12 +511,13 @@ class Path:
             upstream.abandon()
 
 
-STEPS: tuple[Callable[[Path, Exchange], Reason | None], ...] = (
+STEPS: tuple[Callable[[Path, Exchange], Reason | Taken | None], ...] = (
     Path.identify,
     Path.match,
+    Path.preflight,
     Path.admit,
 )
-"""What is asked of a request before it is carried, in this order; the first reason ends it."""
+"""What is asked of a request before it is carried, in this order; the first result ends it."""
 
 
 def _confirms(exchange: Exchange, head: ResponseHead) -> bool:

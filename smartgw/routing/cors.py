@@ -1,0 +1,171 @@
+"""Which pages of other origins may read an app's answers (contract 3.9; CORS, Fetch standard).
+
+Owns who is allowed, the fields that say so in preflights, in apps' answers and in our own errors,
+and the form of an origin. Does not own an app's list (policy.py), nor when it is asked (path.py).
+"""
+
+import ipaddress
+import re
+from typing import Final
+
+import idna
+
+from smartgw.routing.hostname import hostname_of
+from smartgw.routing.policy import AppPolicy
+from smartgw_hosts.http1 import is_token
+
+MAX_AGE: Final = 600
+"""Seconds for which a browser may keep the answer to a preflight; fixed (contract 3.9)."""
+
+EXPOSED: Final = (
+    *(b"X-RateLimit-Limit", b"X-RateLimit-Remaining", b"X-RateLimit-Reset"),
+    *(b"RateLimit-Policy", b"RateLimit", b"Retry-After", b"X-Failover-Cluster"),
+    *(b"X-Smartgw-Request-Sent", b"X-Request-Id", b"Proxy-Status"),
+)
+"""Fields of ours that a page's script may read."""
+
+# Whoever answers by origin says so, also to those who sent none: else a cache would give one
+# origin's answer to another (Fetch standard, "CORS protocol and HTTP caches").
+VARY: Final = b"Vary: Origin"
+_SHARED: Final = (
+    b"Access-Control-Allow-Origin: %b\r\n"
+    # An app lists exactly whom it trusts, and a page without the user's cookies is of little use.
+    b"Access-Control-Allow-Credentials: true\r\n"
+    b"Access-Control-Expose-Headers: " + b", ".join(EXPOSED)
+)
+_NAMES = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+(?:[ \t]*,[ \t]*[!#$%&'*+.^_`|~0-9A-Za-z-]+)*\Z")
+
+
+def allows(policy: AppPolicy, origin: bytes | None) -> bool:
+    """Say whether pages of this origin may read the app's answers.
+
+    `origin` is the value of the Origin field, of several ones joined by a comma (which no origin
+    holds). `null` is everybody's: any page can make itself a frame or a file with it.
+    """
+    return origin in policy.origins and origin != b"null"
+
+
+def preflight(policy: AppPolicy, origin: bytes, method: bytes, names: bytes) -> list[bytes]:
+    """Return the lines of the 204 that answers a preflight.
+
+    Args:
+        method: the value of Access-Control-Request-Method.
+        names: that of Access-Control-Request-Headers, empty when there is none.
+    """
+    # Nothing but Origin in Vary: answers to OPTIONS are never cached by others (RFC 9110 9.3.7).
+    lines = [VARY, b"Access-Control-Max-Age: %d" % MAX_AGE]
+    if allows(policy, origin) and is_token(method):
+        lines.append(b"Access-Control-Allow-Origin: " + origin)
+        lines.append(b"Access-Control-Allow-Credentials: true")
+        # As asked: with credentials a browser takes `*` for a name (Fetch standard 4.9).
+        lines.append(b"Access-Control-Allow-Methods: " + method)
+        if _NAMES.match(names):
+            lines.append(b"Access-Control-Allow-Headers: " + names)
+    return lines
+
+
+def of_ours(policy: AppPolicy, origin: bytes | None) -> list[bytes]:
+    """Return the lines for an answer that the gateway itself gives.
+
+    With `own_cors` too: the app cannot speak for us, so what it lists counts here.
+    """
+    return [VARY, _SHARED % origin] if allows(policy, origin) else [VARY]
+
+
+def complete(
+    policy: AppPolicy, origin: bytes | None, lines: list[bytes], marked: list[int]
+) -> None:
+    """Put our fields into an app's answer, in the place of its own.
+
+    Args:
+        lines: the field lines of the answer; changed.
+        marked: places of all its lines of Vary and Access-Control-*, ascending, and of others.
+    """
+    if policy.own_cors:
+        return
+    if not marked or not _extend_vary(lines, marked):
+        lines.append(VARY)
+    if marked:
+        remove(policy, lines, marked)
+    if origin is not None and allows(policy, origin):
+        lines.append(_SHARED % origin)
+
+
+def remove(policy: AppPolicy, lines: list[bytes], marked: list[int]) -> None:
+    """Take an app's own Access-Control-* out, unless it does its own CORS; places as above."""
+    if policy.own_cors:
+        return
+    for place in reversed(marked):
+        if lines[place][:15].lower() == b"access-control-":
+            del lines[place]
+
+
+def _extend_vary(lines: list[bytes], marked: list[int]) -> bool:
+    """Have the app's Vary name Origin, once; False: there is none that can be extended.
+
+    `*` stays alone on its line: there are caches that know it by nothing else standing with it.
+    """
+    last = -1
+    for place in marked:
+        line = lines[place]
+        if line[:5].lower() == b"vary:":
+            names = [name.strip(b" \t") for name in line[5:].lower().split(b",")]
+            if b"origin" in names:
+                return True
+            if b"*" not in names:
+                last = place
+    if last < 0:
+        return False
+    line = lines[last]
+    lines[last] = line + b", Origin" if line[5:].strip(b" \t") else VARY
+    return True
+
+
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+# Of an app or an extension: chrome-extension://abc, capacitor://localhost.
+_OTHER_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9._~-]+(?::[1-9][0-9]{0,4})?")
+_NOBODYS = {"file", "ws", "wss"}
+_MOST_CHARACTERS = 512
+
+
+def check_origin(text: str) -> bytes:
+    """Give back an origin in the form in which a browser sends it (RFC 6454 6.2).
+
+    Raises ValueError for everything else, with what would be right where that can be guessed.
+    """
+    if text in ("*", "null"):
+        raise ValueError(f"{text!r} stands for everybody: list each origin, or set own_cors")
+    right = _serialised(text) if len(text) <= _MOST_CHARACTERS else None
+    if right is None:
+        shown = ascii(text if len(text) <= 80 else text[:77] + "...")
+        raise ValueError(f"{shown} is no origin: write scheme://host or scheme://host:port")
+    if right != text:
+        raise ValueError(f"{text!a} is not what browsers send: write {right!r}")
+    return text.encode()
+
+
+def _serialised(text: str) -> str | None:
+    """Return the origin of a URL as browsers send it, None when it has none."""
+    scheme, separator, rest = text.strip().partition("://")
+    scheme = scheme.lower()
+    if not separator or scheme not in _DEFAULT_PORTS:
+        return text if _OTHER_ORIGIN.fullmatch(text) and scheme not in _NOBODYS else None
+    authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0].rpartition("@")[2]
+    host, colon, port = authority.rpartition(":")
+    if not colon or "]" in port:
+        host, port = authority, ""
+    if port and not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535):
+        return None
+    try:
+        if host.startswith("["):
+            host = f"[{ipaddress.IPv6Address(host[1:-1]).compressed}]"
+        elif not host.isascii():
+            host = idna.encode(host, uts46=True).decode()
+    except ValueError:
+        return None
+    name = hostname_of(host.encode())
+    if name is None:
+        return None
+    number = str(int(port)) if port else ""
+    ending = "" if number in ("", _DEFAULT_PORTS[scheme]) else ":" + number
+    return f"{scheme}://{name.decode()}{ending}"
