@@ -33,7 +33,11 @@ MAY_IMPORT = {
     },
 }
 # Imported inside a function only, by whoever has it: the light install does not.
-MAY_IMPORT_LATE = {"smartgw_hosts.middleware": {"aiohttp"}}
+# Or since it is large, and most gateways need none of it.
+MAY_IMPORT_LATE = {
+    "smartgw_hosts.middleware": {"aiohttp"},
+    "smartgw.peers.certificate": {"cryptography"},
+}
 # Modules, or packages with all in them, that do I/O and decide nothing.
 DOES_IO = {
     "smartgw.__main__",
@@ -45,6 +49,8 @@ DOES_IO = {
     "smartgw.config_fields",
     "smartgw.demo",
     "smartgw.memory",
+    "smartgw.peers.certificate",
+    "smartgw.native",
     "smartgw.processes",
     "smartgw.proxy",
     "smartgw.state",

@@ -27,6 +27,8 @@ KEY_BYTES = 32
 SEED_BYTES = 32
 SIGNATURE_BYTES = 64
 
+# RFC 8410 section 7: OneAsymmetricKey, version 1, id-Ed25519, an OCTET STRING in one.
+_PKCS8 = bytes.fromhex("302e020100300506032b657004220420")
 _PREFIX = "ed25519:"
 _HEX = re.compile(r"[0-9A-Fa-f]{64}")
 
@@ -130,7 +132,7 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Identity:
-    """A private key. Neither repr nor str shows it; it can only sign and agree."""
+    """A private key. Neither repr nor str shows it; only `pkcs8` gives it away."""
 
     public_key: PublicKey
     _signing_key: SigningKey = field(repr=False)
@@ -160,3 +162,10 @@ class Identity:
         private = bytes(self._signing_key.to_curve25519_private_key())
         # A PublicKey is of the prime-order group, so this is never the all-zero secret.
         return crypto_scalarmult(private, crypto_sign_ed25519_pk_to_curve25519(peer.value))
+
+    def pkcs8(self) -> bytes:
+        """Return the private key as PKCS #8 in DER, for a library that speaks TLS as this identity.
+
+        What TLS 1.3 signs begins with 64 spaces (RFC 8446 4.4.3), so it is never what `sign` signs.
+        """
+        return _PKCS8 + bytes(self._signing_key)

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import load_der_private_key
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -177,3 +179,10 @@ def test_a_seed_has_32_bytes(seed: bytes) -> None:
     """2.1: RFC 8032 5.1.5."""
     with pytest.raises(ValueError, match="32 bytes"):
         Identity.from_seed(seed)
+
+
+def test_the_private_key_is_given_in_the_standard_form() -> None:
+    """9.5: one identity key, of the cluster; what speaks TLS with it reads RFC 8410."""
+    key = load_der_private_key(_ALICE.pkcs8(), None)
+    assert isinstance(key, Ed25519PrivateKey)
+    assert key.public_key().public_bytes_raw() == _ALICE.public_key.value
