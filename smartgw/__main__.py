@@ -1,8 +1,12 @@
-"""The `smartgw` command: hands its arguments to `smartgw.cli`."""
+"""The `smartgw` command: hands its arguments to `smartgw.cli`, compiled where it is compiled."""
 
 import sys
 
-from smartgw import cli
+from smartgw import native
+
+native.install()
+
+from smartgw import cli  # noqa: E402 - what it imports is found compiled from here on
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+from smartgw import native
 from smartgw.api.doors import Doors
 from smartgw.api.facts import Facts, families, sections
 from smartgw.config import Settings, split_host_port
@@ -251,6 +252,7 @@ class Gateway:
                 "id": settings.gateway,
                 "cluster": settings.cluster,
                 "version": version("smart-gateway"),
+                "compiled": native.active(),
                 "pid": os.getpid(),
                 "started_at": self.started_at,
                 "base_domains": list(settings.base_domains),

@@ -35,10 +35,11 @@ OTHER_VARIABLES = re.compile(
     r"SMARTGW_(CONFIG|ENDPOINT|NATIVE|NATS_SERVER|CHROMIUM|HOST_(?!NET)[A-Z0-9_]+)"
 )
 MAX_FILE_BYTES = 1 << 20
-# Files and folders that the gateway makes itself.
+# Files and folders that may come later: the gateway makes them, or starts without (11.2).
 MADE_BY_US: dict[tuple[str, ...], Callable[[int], bool]] = {
     ("state", "dir"): stat.S_ISDIR,
     ("discovery", "record"): stat.S_ISREG,
+    ("peers", "file"): stat.S_ISREG,
 }
 LISTED = "docs/configuration.md lists the settings"
 

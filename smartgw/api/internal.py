@@ -111,8 +111,8 @@ class Gateway(Protocol):
     def status(self) -> Mapping[str, Any]:
         """JSON values, by section; a section that is not there is not shown.
 
-        `gateway`: id, cluster, version, pid, started_at (unix seconds), base_domains, http
-        (addresses), internal; `bus`: connected, servers (how many), reconnects, drops;
+        `gateway`: id, cluster, version, pid, started_at (unix seconds), compiled (the data path,
+        see smartgw.native), base_domains, http (addresses), internal; `bus`: connected, servers (how many), reconnects, drops;
         `traffic`: requests, in_flight, connections, upstream_connections, by_status {"2xx": n},
         own_errors {reason: n}; `discovery`: messages, refused {reason: n}; `access_log`:
         written, dropped.

@@ -24,6 +24,7 @@ COMMANDS = {
     "drain": "",
     "replay": "gateway",
     "worker": "gateway",
+    "compile": "native",
 }
 
 DESCRIPTION = "Routes browser traffic by hostname to hosts that announced and proved themselves."

@@ -150,6 +150,8 @@ def _head(status: Mapping[str, Any]) -> Iterable[str]:
         facts = [f"{gateway.get('id')} of cluster {gateway.get('cluster')}"]
         if version := gateway.get("version"):
             facts.append(f"version {version}")
+        if gateway.get("compiled"):
+            facts.append("compiled")
         if started := gateway.get("started_at"):
             facts.append(f"up {duration(max(0.0, time.time() - started))}")
         if pid := gateway.get("pid"):

@@ -222,8 +222,11 @@ def caddy(site: Site) -> Launch:
     return Launch([binary, "run", "--config", str(path)], env)
 
 
-def smartgw(site: Site, *, log: bool = True) -> Launch:
-    """Our gateway: defaults, but for its ports and for where the access log goes."""
+def smartgw(site: Site, *, log: bool = True, compiled: bool = True) -> Launch:
+    """Our gateway: defaults, but for its ports and for where the access log goes.
+
+    `compiled`: as `smartgw compile` leaves it, which `tests.bench` has done before.
+    """
     top: dict[str, object] = {
         "cluster": site.cluster,
         "gateway": f"gateway-{site.port}",
@@ -250,7 +253,10 @@ def smartgw(site: Site, *, log: bool = True) -> Launch:
     ]
     config = site.folder / "smartgw.toml"
     write_private(config, "".join(tables))
-    return Launch([sys.executable, "-m", "smartgw", "serve", "--config", str(config)])
+    return Launch(
+        [sys.executable, "-m", "smartgw", "serve", "--config", str(config)],
+        {} if compiled else {"SMARTGW_NATIVE": "off"},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,5 +294,11 @@ PROXIES = (
     Proxy("smartgw", "as it comes, its access log in a file", smartgw, crowds=True),
     Proxy(
         "smartgw_nolog", 'log.access = "off"', lambda site: smartgw(site, log=False), quick=False
+    ),
+    Proxy(
+        "smartgw_python",
+        "its data path not compiled",
+        lambda site: smartgw(site, compiled=False),
+        quick=False,
     ),
 )
