@@ -12,7 +12,9 @@ from smartgw.routing.table import Route
 from smartgw_hosts.http1 import RequestHead, ResponseHead
 
 if TYPE_CHECKING:
+    from smartgw.peers.directory import View
     from smartgw.proxy.pools import HostLink
+    from smartgw.routing.forwarding import Kind, Mark
 
 SAFE_METHODS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 """Requests that may be sent to another cluster, and again (contract 5); all others are writes."""
@@ -39,6 +41,17 @@ class Downstream(Protocol):
 
     def forwarding(self, request: RequestHead) -> tuple[str, bytes]:
         """Return the client's address and the lines that tell it to the host."""
+
+    def caller_scheme(self, request: RequestHead) -> bytes:
+        """Return b"http" or b"https": how the client came, as `forwarding` tells it."""
+
+    def mark(self, request: RequestHead, sent: bytes) -> "Mark | None":
+        """Return what a peer's gateway says of a request that it forwards, None when that is not
+        to be believed; `sent`: value of `x-smartgw-forward` (contract 4.5).
+        """
+
+    def marked_forwarding(self, request: RequestHead, mark: "Mark") -> bytes:
+        """Return the lines that tell the host of the client of a forward."""
 
     def interim(self, head: ResponseHead) -> None:
         """Send a 1xx answer."""
@@ -105,6 +118,11 @@ class Exchange:
 
     Attributes:
         started: monotonic seconds, when the head was complete.
+        view: the clusters as this request sees them (contract 4.6), None before they matter.
+        mark: what a peer's gateway says of it; None: it comes from its client.
+        forward: why the present attempt goes to a peer; None: it is for a host here.
+        until: monotonic seconds, when the one deadline to the answer's head passes (5.1). That of
+            a write moves on with its body.
         request_done: the whole request has come in.
         link: the host that was chosen, None before.
         pending: body bytes that wait for an upstream connection; bounded by PENDING_LIMIT.
@@ -121,10 +139,12 @@ class Exchange:
         "client",
         "downstream",
         "failure",
+        "forward",
         "forwarding",
         "hostname",
         "link",
         "looks",
+        "mark",
         "over",
         "pending",
         "pending_size",
@@ -140,8 +160,10 @@ class Exchange:
         "status",
         "trailers",
         "tried",
+        "until",
         "upgrade",
         "upstream",
+        "view",
     )
 
     def __init__(self, downstream: Downstream, request: RequestHead, started: float) -> None:
@@ -149,6 +171,10 @@ class Exchange:
         self.request = request
         self.started = started
         self.client = downstream.peer
+        self.view: View | None = None
+        self.mark: Mark | None = None
+        self.forward: Kind | None = None
+        self.until = 0.0
         self.forwarding = b""
         self.hostname = b""
         self.request_id = b""

@@ -23,7 +23,9 @@ from smartgw_hosts.http1 import (
     ResponseHead,
 )
 
-REQUEST_ID, FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED, TE = range(NOTED, NOTED + 6)
+REQUEST_ID, FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED, TE, FORWARD = range(
+    NOTED, NOTED + 7
+)
 """Kinds of request fields that are read and replaced."""
 ORIGIN, ASKED_METHOD, ASKED_NAMES = range(KEPT, KEPT + 3)
 """Kinds of request fields that are read and pass: Origin, Access-Control-Request-*."""
@@ -46,6 +48,7 @@ _READ = {
     b"x-forwarded-host": FORWARDED_HOST,
     b"forwarded": FORWARDED,
     b"te": TE,
+    b"x-smartgw-forward": FORWARD,
     b"origin": ORIGIN,
     b"access-control-request-method": ASKED_METHOD,
     b"access-control-request-headers": ASKED_NAMES,
@@ -81,11 +84,11 @@ def request_names(removed: Iterable[str]) -> FieldNames:
     dropped = _HOP_BY_HOP | {name.lower().replace("_", "-").encode() for name in removed}
 
     def classify(name: bytes) -> int:
-        if name in dropped or name.startswith(_RESERVED):
+        if name in dropped:
             return DROP
         if name == b"user-agent":
             return MARK
-        return _READ.get(name, PASS)
+        return _READ.get(name, DROP if name.startswith(_RESERVED) else PASS)
 
     return FieldNames(classify)
 
