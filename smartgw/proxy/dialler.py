@@ -1,7 +1,8 @@
-"""Opening a connection to a host: which address is dialled, and how its key is proven (2.1-2.5).
+"""Opening a connection: to a host, at an address that may be dialled and proven by its key
+(2.1-2.5), or to a peer's gateway (4.5).
 
-Owns resolution, the judgement of each address that is dialled, TLS, the deadlines of an attempt
-and the challenge. Keeps no connection: pools.py does.
+Owns resolution, the judgement of each host's address that is dialled, TLS to hosts, the deadlines
+of an attempt and the challenge. Keeps no connection: pools.py and peers/links.py do.
 """
 
 import asyncio
@@ -10,10 +11,11 @@ import os
 import socket
 import ssl
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from smartgw.proxy.deadlines import Deadlines
-from smartgw.proxy.upstream import UpstreamConnection
+from smartgw.proxy.upstream import Marking, Opening, UpstreamConnection
 from smartgw_hosts.addresses import (
     Address,
     AddressRefused,
@@ -21,7 +23,16 @@ from smartgw_hosts.addresses import (
     endpoints,
     parse_address,
 )
-from smartgw_hosts.challenge import NONCE_BYTES, Challenge, Proof, Verdict, refused_as_stale
+from smartgw_hosts.challenge import (
+    NONCE_BYTES,
+    Challenge,
+    Proof,
+    Verdict,
+    judge,
+    refused_as_stale,
+    request,
+)
+from smartgw_hosts.clusters import Gateway
 from smartgw_hosts.http1 import Bounds
 from smartgw_hosts.identity import PublicKey
 from smartgw_hosts.skew import IssueClock
@@ -42,6 +53,22 @@ class ConnectFailed(Exception):
         self.verdict = verdict
 
 
+class Challenging:
+    """The opening of a connection to a host: see `smartgw.proxy.upstream.Opening`."""
+
+    def __init__(self, challenge: Challenge) -> None:
+        self._challenge = challenge
+
+    def question(self, transport: asyncio.Transport) -> bytes:
+        return request(self._challenge)
+
+    def judge(self, status: int, body: bytes) -> Verdict:
+        return judge(self._challenge, status, body)
+
+
+Proven = asyncio.Future[Verdict]
+
+
 class Dialler:
     """The one way to open a connection to a host, for requests and for verifications."""
 
@@ -54,7 +81,9 @@ class Dialler:
     ) -> None:
         self.path: Path
         self.own: frozenset[tuple[str, int]] = frozenset()
-        """(ip, port) of every gateway listener: never dialled (contract 2.5)."""
+        """(ip, port) of every gateway listener of ours: never dialled (contract 2.5)."""
+        self.peers: frozenset[tuple[str, int]] = frozenset()
+        """(ip, port) of every gateway of the directory: no host is there (contract 2.5)."""
         self._loop = loop
         self._deadlines = deadlines
         self._bounds = bounds
@@ -91,7 +120,7 @@ class Dialler:
 
     async def dial_unix(self, path: str) -> UpstreamConnection:
         """Open a connection to the gateway's own API. Raises ConnectFailed."""
-        proven: asyncio.Future[Verdict] = self._loop.create_future()
+        proven: Proven = self._loop.create_future()
         try:
             async with asyncio.timeout(self._connect_timeout):
                 _, connection = await self._loop.create_unix_connection(
@@ -101,15 +130,43 @@ class Dialler:
             raise ConnectFailed(Verdict(Proof.UNREACHABLE, "the API does not answer")) from None
         return connection
 
+    async def dial_gateway(
+        self, gateway: Gateway, tls: ssl.SSLContext | None, opening: Opening, marking: Marking
+    ) -> UpstreamConnection:
+        """Open a link to a gateway that the directory names, proven by its opening.
+
+        Raises ConnectFailed: no request was sent.
+        """
+
+        async def connect(proven: Proven) -> UpstreamConnection:
+            _, connection = await self._loop.create_connection(
+                lambda: self._connection(opening, proven, marking),
+                gateway.host,
+                gateway.port,
+                ssl=tls,
+            )
+            return connection
+
+        return await self._proven(connect)
+
     async def _dial_once(
         self, host_id: str, text: str, key: PublicKey, prove: bool
     ) -> UpstreamConnection:
         try:
             address = parse_address(text)
-            challenge = self._challenge(host_id, text, key) if prove else None
-            proven: asyncio.Future[Verdict] = self._loop.create_future()
+        except AddressRefused as refused:
+            raise ConnectFailed(Verdict(Proof.ADDRESS_REFUSED, refused.reason)) from None
+        opening = Challenging(self._challenge(host_id, text, key)) if prove else None
+        return await self._proven(lambda proven: self._connect(address, opening, proven))
+
+    async def _proven(
+        self, connect: Callable[[Proven], Coroutine[Any, Any, UpstreamConnection]]
+    ) -> UpstreamConnection:
+        """Connect in time and await the proof in time; raise ConnectFailed for all that failed."""
+        proven: Proven = self._loop.create_future()
+        try:
             async with asyncio.timeout(self._connect_timeout):
-                connection = await self._connect(address, challenge, proven)
+                connection = await connect(proven)
         except AddressRefused as refused:
             raise ConnectFailed(Verdict(Proof.ADDRESS_REFUSED, refused.reason)) from None
         except TimeoutError:
@@ -124,7 +181,7 @@ class Dialler:
                 verdict = await proven
         except TimeoutError:
             connection.transport.abort()
-            detail = "no answer to the challenge in time"
+            detail = "no proof in time"
             raise ConnectFailed(Verdict(Proof.TIMEOUT, detail)) from None
         except asyncio.CancelledError:
             connection.transport.abort()
@@ -136,8 +193,8 @@ class Dialler:
     async def _connect(
         self,
         address: Address,
-        challenge: Challenge | None,
-        proven: "asyncio.Future[Verdict]",
+        opening: Opening | None,
+        proven: Proven,
     ) -> UpstreamConnection:
         """Try the addresses that may be dialled in the resolver's order; raise the last error."""
         found = await self._resolve(address)
@@ -145,7 +202,7 @@ class Dialler:
         for place, endpoint in enumerate(found, 1):
             try:
                 transport, connection = await self._loop.create_connection(
-                    lambda: self._connection(challenge, proven),
+                    lambda: self._connection(opening, proven),
                     endpoint.ip,
                     endpoint.port,
                     ssl=tls,
@@ -173,14 +230,14 @@ class Dialler:
         )
 
     def _connection(
-        self, challenge: Challenge | None, proven: "asyncio.Future[Verdict]"
+        self, opening: Opening | None, proven: Proven, marking: Marking | None = None
     ) -> UpstreamConnection:
         def on_proof(_: UpstreamConnection, verdict: Verdict) -> None:
             if not proven.done():
                 proven.set_result(verdict)
 
         return UpstreamConnection(
-            self.path, self._loop, self._deadlines, self._bounds, challenge, on_proof
+            self.path, self._loop, self._deadlines, self._bounds, opening, on_proof, marking
         )
 
     async def _resolve(self, address: Address) -> tuple[Endpoint, ...]:
@@ -190,7 +247,7 @@ class Dialler:
                 address.host, address.port, type=socket.SOCK_STREAM
             )
             resolved = [str(entry[4][0]) for entry in found]
-        return endpoints(address, resolved, self._networks, self.own)
+        return endpoints(address, resolved, self._networks, self.own | self.peers)
 
     def _is_own(self, transport: asyncio.BaseTransport, endpoint: Endpoint) -> bool:
         """Whether we reached a listener of ours that is bound to every address of this machine."""

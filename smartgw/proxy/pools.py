@@ -13,6 +13,7 @@ from smartgw.errors import Reason
 from smartgw.proxy.deadlines import Deadlines
 from smartgw.proxy.dialler import UNIX, ConnectFailed, Dialler
 from smartgw.proxy.exchange import Exchange
+from smartgw.proxy.link import Link
 from smartgw.proxy.upstream import NO_KEEPALIVE, UpstreamConnection
 from smartgw.routing.table import HostEntry
 from smartgw_hosts.challenge import Proof, Verdict, refused_as_elsewhere
@@ -40,11 +41,10 @@ _ANSWER_FOR = {
 }
 
 
-class HostLink:
+class HostLink(Link):
     """The connections to one host at one address, proven for one key.
 
     Attributes:
-        outstanding: requests that were given to this host and are not over.
         weight: the host's share of traffic.
         suspect: it refused a connection lately; chosen last until it has proven itself again.
         retired: it gets no new requests; there until nothing of it is in use.
@@ -60,23 +60,20 @@ class HostLink:
         "_waiting",
         "address",
         "entries",
-        "host_id",
         "key",
-        "outstanding",
         "retired",
         "suspect",
         "weight",
     )
 
     def __init__(self, pools: "Pools", host: HostEntry, limit: int) -> None:
+        super().__init__(host.host_id)
         self._pools = pools
-        self.host_id = host.host_id
         self.address = host.address
         self.key = host.key
         self.weight = host.weight
         self.retired = False
         self.entries: list[HostEntry] = []
-        self.outstanding = 0
         self.suspect = False
         self._limit = limit
         self._idle: list[UpstreamConnection] = []
@@ -200,12 +197,16 @@ class HostLink:
                 self._failed(verdict)
             self._pools.forget_if_unused(self)
 
+    def broke(self, connection: UpstreamConnection) -> None:
+        """It ended one that had just proven itself."""
+        self.doubt()
+
     def serves(self, host: HostEntry) -> bool:
         """Say whether connections of this link are such as this host's must be."""
         return self.address == host.address and self.key == host.key
 
     def doubt(self) -> None:
-        """The host refused a connection, or ended one that had just proven itself (3.7)."""
+        """The host refused a connection, or broke one (3.7)."""
         if not self.suspect:
             self.suspect = True
             self._pools.loop.call_later(_SUSPECT_SECONDS, self._absolve)

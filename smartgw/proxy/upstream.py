@@ -9,15 +9,15 @@ import os
 import select
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from smartgw.errors import Reason
 from smartgw.proxy import headers, turns
 from smartgw.proxy.closing import unsent
 from smartgw.proxy.deadlines import NEVER, Deadlines
 from smartgw.proxy.exchange import SAFE_METHODS, Exchange
-from smartgw_hosts.challenge import BODY_BYTES, Challenge, Proof, Verdict, judge
-from smartgw_hosts.challenge import request as challenge_request
+from smartgw.proxy.link import Link
+from smartgw_hosts.challenge import BODY_BYTES, Proof, Verdict
 from smartgw_hosts.chunked import ChunkedBody, chunk, last_chunk
 from smartgw_hosts.http1 import (
     CHUNKED,
@@ -31,7 +31,6 @@ from smartgw_hosts.http1 import (
 
 if TYPE_CHECKING:
     from smartgw.proxy.path import Path
-    from smartgw.proxy.pools import HostLink
 
 _MAX_PROOF_BYTES = 16_384
 # A connection that was used this recently is not asked whether it still lives, except for writes.
@@ -59,8 +58,28 @@ class State(Enum):
 _PROVING, _IDLE, _BUSY, _GONE = State.PROVING, State.IDLE, State.BUSY, State.GONE
 
 
+class Opening(Protocol):
+    """What is asked on a new connection, and whether the answer proves who is there."""
+
+    def question(self, transport: asyncio.Transport) -> bytes | Verdict:
+        """Return the one request to send, or why not even that may be sent."""
+
+    def judge(self, status: int, body: bytes) -> Verdict:
+        """Judge the answer; never raises, whatever it is."""
+
+
+class Marking(Protocol):
+    """How requests to a peer's gateway look, which are marked one by one (contract 4.5)."""
+
+    def head(self, exchange: Exchange) -> bytes:
+        """Return the request head to send, with its empty line."""
+
+
 class UpstreamConnection(asyncio.Protocol):
-    """A connection to one host. Never carries a request before it is proven (contract 2.3)."""
+    """A connection to one host, or to a peer's gateway if there is a `marking`.
+
+    Never carries a request before it is proven (contract 2.3, 4.5).
+    """
 
     __slots__ = (
         "_body",
@@ -75,7 +94,6 @@ class UpstreamConnection(asyncio.Protocol):
         "_poll",
         "_served",
         "bounds",
-        "challenge",
         "deadline",
         "deadlines",
         "exchange",
@@ -83,6 +101,8 @@ class UpstreamConnection(asyncio.Protocol):
         "idle_since",
         "link",
         "loop",
+        "marking",
+        "opening",
         "path",
         "state",
         "transport",
@@ -96,16 +116,18 @@ class UpstreamConnection(asyncio.Protocol):
         loop: asyncio.AbstractEventLoop,
         deadlines: Deadlines,
         bounds: Bounds,
-        challenge: Challenge | None,
+        opening: Opening | None,
         on_proof: Callable[["UpstreamConnection", Verdict], None],
+        marking: Marking | None = None,
     ) -> None:
         self.path = path
         self.loop = loop
         self.deadlines = deadlines
         self.bounds = bounds
-        self.challenge = challenge
+        self.opening = opening
+        self.marking = marking
         self._on_proof: Callable[[UpstreamConnection, Verdict], None] | None = on_proof
-        self.link: HostLink | None = None
+        self.link: Link | None = None
         self.exchange: Exchange | None = None
         self.state = _PROVING
         self.deadline = NEVER
@@ -129,10 +151,14 @@ class UpstreamConnection(asyncio.Protocol):
         self.path.counters.upstream_connections += 1
         self.path.counters.upstream_connections_total += 1
         self._fd = self.transport.get_extra_info("socket").fileno()
-        if self.challenge is None:
+        if self.opening is None:
             self._proven(Verdict(Proof.OK))
+            return
+        question = self.opening.question(self.transport)
+        if isinstance(question, Verdict):
+            self._proven(question)
         else:
-            self.transport.write(challenge_request(self.challenge))
+            self.transport.write(question)
 
     def data_received(self, data: bytes) -> None:
         if self.head is not None:
@@ -191,7 +217,7 @@ class UpstreamConnection(asyncio.Protocol):
     # ---- proof ----
 
     def _proof_bytes(self, data: bytes) -> None:
-        assert self.challenge is not None
+        assert self.opening is not None
         data = self._buffer + data
         end = data.find(b"\r\n\r\n")
         if len(data) > _MAX_PROOF_BYTES:
@@ -210,7 +236,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._buffer = data
             return
         self._buffer = b""
-        verdict = judge(self.challenge, head.status, body)
+        verdict = self.opening.judge(head.status, body)
         if verdict.ok and not head.keep_alive:
             verdict = Verdict(Proof.NO_KEEPALIVE, NO_KEEPALIVE)
         elif verdict.ok and rest:
@@ -236,7 +262,7 @@ class UpstreamConnection(asyncio.Protocol):
         on_proof, self._on_proof = self._on_proof, None
         if on_proof is None:
             return
-        self.challenge = None
+        self.opening = None
         if verdict.ok:
             self.state = _IDLE
             self.idle_since = self.loop.time()
@@ -273,9 +299,13 @@ class UpstreamConnection(asyncio.Protocol):
         self._interim = 0
         self._method = exchange.request.method
         request = exchange.request
-        head = headers.upstream_head(
-            request, exchange.forwarding, exchange.request_id, exchange.upgrade
-        )
+        marking = self.marking
+        if marking is None:
+            head = headers.upstream_head(
+                request, exchange.forwarding, exchange.request_id, exchange.upgrade
+            )
+        else:
+            head = marking.head(exchange)
         if not pending:
             if exchange.request_done and request.length == CHUNKED:
                 head += last_chunk(exchange.trailers)
@@ -488,7 +518,7 @@ class UpstreamConnection(asyncio.Protocol):
     def _lost_in_exchange(self, exchange: Exchange) -> None:
         if not self._served and self.link is not None:
             # It took the proof's connection for one answer, or died: not the next one's host.
-            self.link.doubt()
+            self.link.broke(self)
         detail = "closed within its answer" if self.head or self._buffer else ""
         self.path.upstream_failed(exchange, Reason.UPSTREAM_RESET, detail)
 
