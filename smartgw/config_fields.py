@@ -10,8 +10,9 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from smartgw.config_peers import Peers
 from smartgw.config_values import (
     Access,
     BusServer,
@@ -24,6 +25,7 @@ from smartgw.config_values import (
     KeysUrl,
     Networks,
     Seconds,
+    Section,
     SocketPath,
     Text,
     Token,
@@ -35,12 +37,6 @@ from smartgw.config_values import (
 )
 
 ANY_ADDRESS = {"0.0.0.0", "::"}
-
-
-class Section(BaseModel):
-    """A table of the file: frozen, and no key beyond the known ones."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Listen(Section):
@@ -537,6 +533,7 @@ class Settings(Section):
     )
     discovery: Discovery = Field(default=Discovery(), description="When a host counts as alive.")
     identity: Identity = Field(default=Identity(), description="The cluster's own key.")
+    peers: Peers = Field(default=Peers(), description="The directory of clusters.")
     state: State = Field(default=State(), description="What outlives a restart.")
     upstream: Upstream = Field(default=Upstream(), description="Connections to hosts.")
     auth: Auth = Field(default=Auth(), description="Whose tokens count at the API.")
@@ -547,6 +544,18 @@ class Settings(Section):
     processes: Processes = Field(
         default=Processes(), description="Processes and their generations."
     )
+
+    @field_validator("peers")
+    @classmethod
+    def _known_by_a_key(cls, value: Peers, info: ValidationInfo) -> Peers:
+        identity = info.data.get("identity")
+        if (value.file or value.validators) and identity and identity.seed_file is None:
+            refuse(
+                "needs identity.seed_file, by which the other clusters know this one",
+                "run `smartgw keygen cluster.seed`, name the file under [identity], and list its "
+                "public key in the directory",
+            )
+        return value
 
     @field_validator("hostnames")
     @classmethod

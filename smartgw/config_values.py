@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, NoReturn, TypeVar
 
 import idna
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from smartgw_hosts.ids import check_id
@@ -19,6 +19,12 @@ from smartgw_hosts.ids import check_id
 T = TypeVar("T")
 REFUSED = "smartgw"
 """The pydantic error type of these refusals; its context holds `fault` and `remedy`."""
+
+
+class Section(BaseModel):
+    """A table of the file: frozen, and no key beyond the known ones."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def refuse(fault: str, remedy: str) -> NoReturn:
@@ -182,6 +188,22 @@ def _keys_url(value: str) -> str:
     return value
 
 
+def _validator_url(value: str) -> str:
+    host = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)"
+    match = re.fullmatch(rf"(https?)://{host}(?::[0-9]{{1,5}})?(?:/[!-~]*)?", value)
+    if match is None or len(value) > 2000:
+        refuse(f"{shown(value)} is not a URL", 'write one like "https://api.smart-app.example"')
+    try:
+        near = ip_address(match[2].strip("[]")).is_private
+    except ValueError:
+        near = match[2] == "localhost"
+    # Whoever can answer in a validator's place says which clusters there are, and their keys.
+    if match[1] == "http" and not near:
+        remedy = f'write "https{value[4:]}"; http is for addresses of private networks'
+        refuse(f"{shown(value)} is not protected on its way", remedy)
+    return value
+
+
 def _socket_path(value: str) -> str:
     # The kernel's sockaddr_un holds 107 bytes and a NUL; a name for the new one is longer.
     if not value.startswith("/") or "\0" in value or len(value.encode()) > 100:
@@ -204,6 +226,7 @@ Access = Annotated[str, AfterValidator(_access)]
 SocketPath = Annotated[str, AfterValidator(_socket_path)]
 Text = Annotated[str, AfterValidator(_text)]
 KeysUrl = Annotated[str, AfterValidator(_keys_url)]
+ValidatorUrl = Annotated[str, AfterValidator(_validator_url)]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 Seconds = Annotated[float, BeforeValidator(_number), Field(gt=0, allow_inf_nan=False)]
 Wait = Annotated[float, BeforeValidator(_number), Field(ge=0, allow_inf_nan=False)]

@@ -49,6 +49,8 @@ DOES_IO = {
     "smartgw.config_fields",
     "smartgw.demo",
     "smartgw.memory",
+    "smartgw.peers.follow",
+    "smartgw.peers.sources",
     "smartgw.peers.certificate",
     "smartgw.native",
     "smartgw.processes",

@@ -4,7 +4,8 @@ import tomllib
 from pathlib import Path
 
 from smartgw.cli.settings_doc import page
-from smartgw.config_fields import Section, Settings
+from smartgw.config_fields import Settings
+from smartgw.config_values import Section
 
 REPO = Path(__file__).parents[3]
 
