@@ -11,15 +11,19 @@ from enum import Enum
 
 from smartgw_dns.names import parent, text_of, within
 from smartgw_dns.table import Table
-from smartgw_dns.zone import CNAME, DNAME, NS, SOA, Entry, RRset, Zone, type_text
+from smartgw_dns.zone import CNAME, DNAME, NS, SOA, Entry, RRset, Zone
 
 # DNSSEC data about the name itself may stand beside a CNAME: RFC 2181 10.1, RFC 4034 2.5.
 BESIDE_CNAME = frozenset({CNAME, 24, 25, 30, 46, 47})  # SIG, KEY, NXT, RRSIG, NSEC
+# Of these a name has one record: RFC 2181 10.1, RFC 6672 2.4, RFC 1035 5.2.
+SINGLE = frozenset({CNAME, DNAME, SOA})
+# What of a message of 65,535 octets is left for one rrset beside header, question, OPT and TSIG.
+LARGEST = 64_000
 _HALF = 1 << 31
 
 
 class Why(Enum):
-    """Why a change is refused; the value is what an API shows."""
+    """Which rule of zones a change breaks; the value is what an API shows."""
 
     OUT_OF_ZONE = "out_of_zone"
     CNAME_AND_OTHER_DATA = "cname_and_other_data"
@@ -28,13 +32,31 @@ class Why(Enum):
     SOA_MISSING = "no_soa"
     NS_MISSING = "no_ns"
     DNAME_AND_NS = "dname_and_ns"
+    TOO_LARGE = "rrset_too_large"
+
+    @property
+    def words(self) -> str:
+        """What is wrong, to be put after the name."""
+        return _WORDS[self]
+
+
+_WORDS = {
+    Why.OUT_OF_ZONE: "does not lie in the zone",
+    Why.CNAME_AND_OTHER_DATA: "has a CNAME, beside which no other data stands (RFC 1034 3.6.2)",
+    Why.SEVERAL: "has several records of a type of which a name has one",
+    Why.SOA_ELSEWHERE: "is not the apex of the zone, where alone an SOA stands",
+    Why.SOA_MISSING: "has no SOA record",
+    Why.NS_MISSING: "has no NS record",
+    Why.DNAME_AND_NS: "has NS and DNAME, of which it can have one below the apex (RFC 6672 2.3)",
+    Why.TOO_LARGE: f"has records of one type that fit in no answer, {LARGEST} octets",
+}
 
 
 class EditRefused(ValueError):
-    """A change breaks a rule of zones: which, at which name (wire form), in words."""
+    """A change breaks a rule of zones: which, and at which name (wire form)."""
 
-    def __init__(self, why: Why, owner: bytes, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, why: Why, owner: bytes) -> None:
+        super().__init__(f"{text_of(owner)} {why.words}")
         self.why = why
         self.owner = owner
 
@@ -121,7 +143,7 @@ def is_higher(serial: int, than: int) -> bool:
     return 0 < (serial - than) % (1 << 32) < _HALF
 
 
-def conflict(rdtypes: frozenset[int], at_apex: bool) -> Why | None:
+def refusal(rdtypes: frozenset[int], *, at_apex: bool) -> Why | None:
     """Tell which rule forbids these types at one name, if one does."""
     if CNAME in rdtypes and not rdtypes <= BESIDE_CNAME:
         return Why.CNAME_AND_OTHER_DATA
@@ -141,28 +163,20 @@ def _finish(draft: "_Draft", changes: Iterable[Change]) -> Zone:
     apex = draft.get(draft.origin)
     for rdtype, why in ((SOA, Why.SOA_MISSING), (NS, Why.NS_MISSING)):
         if apex is None or apex.get(rdtype) is None:
-            raise EditRefused(
-                why, draft.origin, f"{text_of(draft.origin)} has no {type_text(rdtype)} record"
-            )
+            raise EditRefused(why, draft.origin)
     return Zone.of(draft.origin, draft.entries.changed(draft.changed), draft.records)
 
 
-_SINGLE = (CNAME, DNAME, SOA)
-_WORDS = {
-    Why.CNAME_AND_OTHER_DATA: "has a CNAME, beside which no other data may stand (RFC 1034 3.6.2)",
-    Why.SOA_ELSEWHERE: "is not the apex of the zone, where alone an SOA stands",
-    Why.DNAME_AND_NS: "has NS and DNAME; below the apex it can have only one (RFC 6672 2.3)",
-}
-
-
 def _check(entry: Entry, *, at_apex: bool) -> None:
-    why = conflict(frozenset(rrset.rdtype for rrset in entry.rrsets), at_apex)
-    if why:
-        raise EditRefused(why, entry.owner, f"{text_of(entry.owner)} {_WORDS[why]}")
+    why = refusal(frozenset(rrset.rdtype for rrset in entry.rrsets), at_apex=at_apex)
     for rrset in entry.rrsets:
-        if rrset.rdtype in _SINGLE and len(rrset.rdatas) > 1:
-            message = f"{text_of(entry.owner)} can have one {type_text(rrset.rdtype)} record only"
-            raise EditRefused(Why.SEVERAL, entry.owner, message)
+        if rrset.rdtype in SINGLE and len(rrset.rdatas) > 1:
+            why = Why.SEVERAL
+        # Owner by reference, type, class, TTL and length stand before each: 12 octets.
+        if sum(len(rdata) + 12 for rdata in rrset.rdatas) > LARGEST:
+            why = Why.TOO_LARGE
+    if why:
+        raise EditRefused(why, entry.owner)
 
 
 class _Draft:
@@ -184,8 +198,7 @@ class _Draft:
         owner, rdtype, rrset = change.owner, change.rdtype, change.rrset
         key = owner.lower()
         if not within(key, self.origin):
-            message = f"{text_of(owner)} does not lie in the zone {text_of(self.origin)}"
-            raise EditRefused(Why.OUT_OF_ZONE, owner, message)
+            raise EditRefused(Why.OUT_OF_ZONE, owner)
         entry = self.get(key)
         if entry is None:
             if rrset is None:
