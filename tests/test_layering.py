@@ -76,7 +76,8 @@ DOES_IO = {
 PURE = {
     *("smartgw.proxy.headers", "smartgw.proxy.choice", "smartgw.proxy.counters"),
     *("smartgw.proxy.websocket", "smartgw.api.tokens"),
-    "smartgw.state.snapshot",
+    *("smartgw.state.snapshot", "smartgw.state.names", "smartgw.state.records"),
+    *("smartgw.state.desired", "smartgw.state.durable"),
     *("smartgw.processes.drain", "smartgw.processes.messages", "smartgw.processes.reload"),
     *("smartgw.processes.restarts", "smartgw.processes.tally"),
 }
