@@ -21,10 +21,11 @@ from smartgw_hosts.http1 import (
     FieldNames,
     RequestHead,
     ResponseHead,
+    is_token,
 )
 
-REQUEST_ID, FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED, TE, FORWARD = range(
-    NOTED, NOTED + 7
+REQUEST_ID, FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED, TE, FORWARD, LINK = range(
+    NOTED, NOTED + 8
 )
 """Kinds of request fields that are read and replaced."""
 ORIGIN, ASKED_METHOD, ASKED_NAMES = range(KEPT, KEPT + 3)
@@ -49,6 +50,7 @@ _READ = {
     b"forwarded": FORWARDED,
     b"te": TE,
     b"x-smartgw-forward": FORWARD,
+    b"x-smartgw-link": LINK,
     b"origin": ORIGIN,
     b"access-control-request-method": ASKED_METHOD,
     b"access-control-request-headers": ASKED_NAMES,
@@ -72,7 +74,6 @@ _NEVER_TRAILERS = frozenset(
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}\Z")
-_UNQUOTED = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _TO_ESCAPE = re.compile(rb'["\\]')
 # An address with a port behind it, as some proxies write it into X-Forwarded-For.
 _WITH_PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::[0-9]{1,5})?|([0-9.]+):[0-9]{1,5}")
@@ -198,7 +199,7 @@ class Forwarding:
     ) -> bytes:
         node = b'"[%b]"' % peer.encode() if ":" in peer else peer.encode()
         host = authority
-        if not _UNQUOTED.match(host):
+        if not is_token(host):
             # What a trusted peer passes on may have come from anyone (RFC 9110 5.6.4).
             host = b'"%b"' % _TO_ESCAPE.sub(rb"\\\g<0>", host)
         return (
@@ -229,6 +230,51 @@ def upstream_head(
     lines = [b"%b %b HTTP/1.1" % (request.method, request.target)]
     lines += request.lines
     lines.append(forwarding)
+    _add_framing(lines, request, upgrade)
+    lines.append(b"X-Request-Id: %b\r\n\r\n" % request_id)
+    return b"\r\n".join(lines)
+
+
+_MARK_LINE, _ID_LINE, _VIA_LINE = b"\r\nx-smartgw-forward: ", b"\r\nX-Request-Id: ", b"\r\nVia: "
+
+
+def forward_head(
+    request: RequestHead, mark: bytes, forwarding: bytes, request_id: bytes, upgrade: bytes | None
+) -> bytes:
+    """Return the request head that a peer's gateway gets, with its empty line.
+
+    What differs from request to request comes first, so that `without_mark` leaves a section that
+    the parser knows. Of our own lines only Via goes along: the rest the receiver makes of the mark.
+    """
+    lines = [
+        b"%b %b HTTP/1.1%b%b%b%b"
+        % (request.method, request.target, _MARK_LINE, mark, _ID_LINE, request_id)
+    ]
+    lines += request.lines
+    lines.append(forwarding[forwarding.rindex(_VIA_LINE) + 2 :])
+    _add_framing(lines, request, upgrade)
+    lines.append(b"\r\n")
+    return b"\r\n".join(lines)
+
+
+def without_mark(head: bytes) -> tuple[bytes, dict[int, bytes]]:
+    """Take from a request head (without its empty line) what `forward_head` put first, as notes.
+
+    A head that does not begin so is returned as it is, without notes.
+    """
+    start = head.find(b"\r\n")
+    if not head.startswith(_MARK_LINE, start):
+        return head, {}
+    end = head.find(b"\r\n", start + 2)
+    notes = {FORWARD: head[start + len(_MARK_LINE) : end if end > 0 else None]}
+    if head.startswith(_ID_LINE, end):
+        place = end + len(_ID_LINE)
+        end = head.find(b"\r\n", place)
+        notes[REQUEST_ID] = head[place : end if end > 0 else None]
+    return head[:start] + (head[end:] if end > 0 else b""), notes
+
+
+def _add_framing(lines: list[bytes], request: RequestHead, upgrade: bytes | None) -> None:
     if request.length == CHUNKED:
         lines.append(b"Transfer-Encoding: chunked")
     if request.expect:
@@ -237,8 +283,6 @@ def upstream_head(
         lines.append(b"Connection: Upgrade\r\nUpgrade: " + upgrade)
     elif request.noted and wants_trailers(request):
         lines.append(b"TE: trailers\r\nConnection: TE")
-    lines.append(b"X-Request-Id: %b\r\n\r\n" % request_id)
-    return b"\r\n".join(lines)
 
 
 def switch_head(head: ResponseHead, upgrade: bytes) -> bytes:
