@@ -96,7 +96,7 @@ WRITE: dict[Place, dict[Outcome, Then]] = {
 class Attempt:
     """Send the request to this cluster, and wait for the answer's head until `due`.
 
-    Whoever waits asks `Course.others` first: nobody is cut short for nothing.
+    Then ask `Course.others`: an attempt is cut short only where somebody else would be asked.
     """
 
     place: Place
@@ -303,6 +303,7 @@ class Course:
         "_era",
         "_failover",
         "_followed",
+        "_local",
         "_queue",
         "_read",
         "_total",
@@ -323,8 +324,10 @@ class Course:
         self._read = read
         self._total = total
         self._until = 0.0
-        self._queue: deque[tuple[Place, str]] = deque()
-        self._aside: deque[tuple[Place, str]] = deque()
+        self._local = False
+        # Made when the first attempt has failed, which is rare.
+        self._queue: deque[tuple[Place, str]] | None = None
+        self._aside: list[tuple[Place, str]] = []
         self._followed = False
         self._era = 0
         self._began = 0.0
@@ -332,27 +335,35 @@ class Course:
         self.made = 0
         self.intended = view.own_id
 
-    def to_owner(self, owner: str, until: float, *, local: bool) -> None:
-        """Begin at the owner; `local`: a host of ours serves the app too."""
+    def to_owner(self, owner: str, until: float, now: float, *, local: bool) -> Attempt | None:
+        """Begin at the owner, or elsewhere if that is set aside; `local`: a host of ours serves
+        the app too. None when nobody is to be asked.
+        """
         self.intended = owner
         self._until = until
-        self._queue.append((Place.OWNER, owner))
-        if self._read and self._view.failover:
-            if local:
-                self._queue.append((Place.LOCAL, self._view.own_id))
-            self._add_peers()
+        self._local = local
+        if self._failover.breaker(owner).admits(now):
+            return self._begin(Place.OWNER, owner, now)
+        self._aside.append((Place.OWNER, owner))
+        return self.next(now)
 
     def after_local(self, until: float, *, made: bool) -> None:
         """Begin behind our own hosts, the present attempt; `made`: there were some to be asked."""
         self._until = until
         self.attempt = Attempt(Place.LOCAL, self._view.own_id, until)
         self.made = int(made)
-        if self._read and self._view.failover:
-            self._add_peers()
 
-    def _add_peers(self) -> None:
-        order = self._failover.order(self._view, self._app)
-        self._queue.extend((Place.PEER, name) for name in order if name != self.intended)
+    def _others(self) -> deque[tuple[Place, str]]:
+        """Return who has not been asked yet, in order."""
+        queue = self._queue
+        if queue is None:
+            queue = self._queue = deque()
+            if self._read and self._view.failover:
+                if self._local:
+                    queue.append((Place.LOCAL, self._view.own_id))
+                order = self._failover.order(self._view, self._app)
+                queue.extend((Place.PEER, name) for name in order if name != self.intended)
+        return queue
 
     def then(self, outcome: Outcome) -> Then:
         """Return what follows the present attempt's outcome."""
@@ -361,18 +372,16 @@ class Course:
 
     def others(self, now: float, again: bool) -> bool:
         """Say whether somebody else would be asked now. `again`: the request can be sent again."""
-        if now >= self._until or not (again and self._queue):
+        if now >= self._until or not again or not self._failover.budget.has(now):
             return False
-        if not self._failover.budget.has(now):
-            return False
-        return any(self._admitted(place, name, now) for place, name in self._queue)
+        return any(self._admitted(place, name, now) for place, name in self._others())
 
     def next(self, now: float, again: bool = True) -> Attempt | None:
         """Return the next attempt, None when there is none. The last one's `end` comes first.
 
         `again`: the request can be sent again as it came.
         """
-        if now >= self._until or (self.made and not again) or not (self._queue or self._aside):
+        if now >= self._until or (self.made and not again) or not (self._others() or self._aside):
             return None
         chosen = self._choose(now)
         if chosen is None or (self.made and not self._failover.budget.take(now)):
@@ -389,7 +398,7 @@ class Course:
         if not self._failover.breaker(owner).admits_few():
             return None
         self._followed = True
-        self._queue.clear()
+        self._queue = deque()
         self._aside.clear()
         self._view = view
         self._until = until
@@ -410,7 +419,7 @@ class Course:
         return place is Place.LOCAL or self._failover.breaker(cluster).admits(now)
 
     def _choose(self, now: float) -> tuple[Place, str] | None:
-        queue = self._queue
+        queue = self._others()
         while queue:
             place, cluster = queue.popleft()
             if self._admitted(place, cluster, now):
@@ -418,7 +427,7 @@ class Course:
             self._aside.append((place, cluster))
         # A peer that is set aside is better than nobody.
         while self._aside:
-            place, cluster = self._aside.popleft()
+            place, cluster = self._aside.pop(0)
             if self._failover.breaker(cluster).admits_few():
                 return place, cluster
         return None
@@ -427,7 +436,7 @@ class Course:
         self.made += 1
         self._began = now
         due = self._until
-        if any(self._admitted(where, name, now) for where, name in self._queue):
+        if self._queue or (self._queue is None and self._read):
             due = min(now + SHARE * self._total, due)
         if place is not Place.LOCAL:
             self._era = self._failover.breaker(cluster).begin(now)

@@ -80,8 +80,7 @@ class Run:
             course.after_local(until, made=self.local)
             attempt = course.attempt
         else:
-            course.to_owner(owner, until, local=self.local)
-            attempt = course.next(now)
+            attempt = course.to_owner(owner, until, now, local=self.local)
         while attempt is not None:
             self.attempts.append(attempt)
             self.times.append(now)
@@ -271,8 +270,7 @@ def test_nobody_is_cut_short_for_nothing() -> None:
     """5.1: when its share is over an attempt goes on, unless somebody else would be asked."""
     failover = Failover()
     course = Course(failover, THREE, THEIRS, read=True, total=TOTAL)
-    course.to_owner("c2", 30.0, local=True)
-    course.next(0.0)
+    course.to_owner("c2", 30.0, 0.0, local=True)
     assert course.others(12.0, again=True)
     assert not course.others(12.0, again=False)
     assert not course.others(30.0, again=True)
@@ -280,10 +278,7 @@ def test_nobody_is_cut_short_for_nothing() -> None:
         pass
     assert not course.others(12.0, again=True)
     alone = Course(failover, view_of("c1", "c2"), THEIRS, read=True, total=TOTAL)
-    alone.to_owner("c2", 30.0, local=False)
-    attempt = alone.next(0.0)
-    assert attempt is not None
-    assert attempt.due == 30.0
+    alone.to_owner("c2", 30.0, 0.0, local=False)
     assert not alone.others(12.0, again=True)
 
 
@@ -410,8 +405,7 @@ def test_a_write_finds_its_owner_as_soon_as_it_is_back_and_piles_up_nowhere() ->
     courses = []
     for _ in range(20):
         course = Course(failover, THREE, THEIRS, read=False, total=TOTAL)
-        course.to_owner("c2", 130.0, local=True)
-        courses.append((course, course.next(100.1)))
+        courses.append((course, course.to_owner("c2", 130.0, 100.1, local=True)))
     assert sum(attempt is not None for _, attempt in courses) == 8
     courses[0][0].end(Outcome.ANSWERED, 100.2, spoke=True)
     assert failover.aside() == ()
