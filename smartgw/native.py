@@ -18,7 +18,9 @@ from types import ModuleType
 
 MODULES = (
     "smartgw_hosts.chunked",
+    "smartgw_hosts.grammar",
     "smartgw_hosts.http1",
+    "smartgw_hosts.start_line",
     "smartgw.admission.sharing",
     "smartgw.proxy.choice",
     "smartgw.proxy.downstream",

@@ -8,6 +8,12 @@ is refused, never repaired. Does not own which fields a proxy removes or adds: a
 import re
 from collections.abc import Callable
 
+from smartgw_hosts.grammar import LINE_BYTES as LINE_BYTES
+from smartgw_hosts.grammar import Bounds as Bounds
+from smartgw_hosts.grammar import MessageRefused as MessageRefused
+from smartgw_hosts.grammar import is_token as is_token
+from smartgw_hosts.start_line import MAX_METHOD, request_line, split_target, status_line
+
 # Kinds of field. From NOTED up those that a caller wants to read; from KEPT up they pass as well.
 PASS, DROP, MARK, HOST, LENGTH, CODING, CONNECTION, UPGRADE, EXPECT = range(9)
 NOTED, KEPT = 16, 32
@@ -17,9 +23,7 @@ CHUNKED = -1
 UNTIL_CLOSE = -2
 """Body length of a response that ends with its connection."""
 
-# RFC 9110 5.5: HTAB, SP, VCHAR and obs-text may stand in a line; CR and LF only between lines.
-LINE_BYTES = bytes([9, *range(32, 127), *range(128, 256)])
-_TOKEN_BYTES = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_PLAIN_HOST_BYTES = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-_:[]"
 _OWS = b" \t"
 _FRAMING = {b"host": HOST, b"content-length": LENGTH, b"transfer-encoding": CODING}
 _CONTROL = {b"connection": CONNECTION, b"upgrade": UPGRADE, b"expect": EXPECT}
@@ -27,48 +31,12 @@ _CONTROL = {b"connection": CONNECTION, b"upgrade": UPGRADE, b"expect": EXPECT}
 _NEVER_NOMINATED = frozenset(
     (b"host", b"content-length", b"transfer-encoding", b"connection", b"via")
 )
-_VERSION = re.compile(rb"HTTP/[0-9]\.[0-9]\Z")
 _HOST_AND_PORT = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z_.-]+)(?::[0-9]*)?\Z")
-_METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
 _BODILESS = (b"GET ", b"HEAD ", b"DELETE ", b"OPTIONS ")
-_MAX_METHOD = 64
 _MAX_REMEMBERED_NAME = 64
 # Sections of field lines that are remembered: in all some megabytes.
 _MAX_SECTION = 1_024
 _MAX_SECTIONS = 512
-
-
-class MessageRefused(Exception):
-    """A message that breaks the grammar or a bound.
-
-    Attributes:
-        status: the answer it deserves when it is a request; a response that is refused is a 502.
-        reason: what was wrong, in words for a person; never holds bytes of the message.
-    """
-
-    def __init__(self, status: int, reason: str) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.reason = reason
-
-
-class Bounds:
-    """How large a head may be: bytes in all, fields, bytes of one field line, bytes of a target."""
-
-    __slots__ = ("field_line", "fields", "head", "target")
-
-    def __init__(
-        self, head: int = 32_768, fields: int = 100, field_line: int = 16_384, target: int = 8_192
-    ) -> None:
-        self.head = head
-        self.fields = fields
-        self.field_line = min(field_line, head)
-        self.target = target
-
-
-def is_token(text: bytes) -> bool:
-    """Say whether text is a token of RFC 9110 5.6.2."""
-    return bool(text) and not text.translate(None, _TOKEN_BYTES)
 
 
 class FieldNames(dict[bytes, int]):
@@ -102,15 +70,17 @@ class FieldNames(dict[bytes, int]):
         return kind
 
     def section(self, fields: bytes) -> "RequestHead | None":
-        """Return a head that had exactly these field lines; clients repeat theirs."""
+        """Return a head that had exactly these field lines behind its Host, with neither Host
+        nor what stands before it; clients repeat theirs.
+        """
         return self._sections.get(fields)
 
     def remember(self, fields: bytes, head: "RequestHead") -> None:
-        """Keep a head for `section`, if it is one that is likely to come again."""
+        """Keep what such a head says for `section`, if it is likely to come again."""
         if len(fields) <= _MAX_SECTION and not head.length and not head.expect:
             if len(self._sections) >= _MAX_SECTIONS:
                 self._sections.clear()
-            self._sections[fields] = head
+            self._sections[fields] = head.again(b"", b"", b"", head.lines[1:])
 
 
 class RequestHead:
@@ -160,13 +130,15 @@ class RequestHead:
     upgrade: tuple[bytes, ...]
     expect: bool
 
-    def again(self, method: bytes, target: bytes) -> "RequestHead":
-        """Return a head with the same fields and another method and target."""
+    def again(
+        self, method: bytes, target: bytes, authority: bytes, lines: list[bytes]
+    ) -> "RequestHead":
+        """Return a head whose other field lines say the same."""
         head = RequestHead()
         head.method = method
         head.target = target
-        head.authority = self.authority
-        head.lines = self.lines
+        head.authority = authority
+        head.lines = lines
         head.marked = self.marked
         head.noted = self.noted
         head.length = self.length
@@ -217,51 +189,6 @@ _NO_NOTES: dict[int, bytes] = {}
 _NONE_NOMINATED: frozenset[bytes] = frozenset()
 
 
-def _request_line(line: bytes, bounds: Bounds) -> tuple[bytes, bytes, int]:
-    """Return method, target as sent, minor version."""
-    try:
-        method, target, version = line.split(b" ")
-    except ValueError:
-        method = target = version = b"\t"
-    if b"\t" in line or version == b"\t":
-        raise MessageRefused(400, "the request line is not: method, space, target, space, version")
-    if version == b"HTTP/1.1":
-        minor = 1
-    elif version == b"HTTP/1.0":
-        minor = 0
-    elif _VERSION.match(version):
-        raise MessageRefused(505, "the version is neither HTTP/1.1 nor HTTP/1.0")
-    else:
-        raise MessageRefused(400, "the request line does not end with an HTTP version")
-    if method not in _METHODS and (not is_token(method) or len(method) > _MAX_METHOD):
-        raise MessageRefused(400, "the method is not a token")
-    if len(target) > bounds.target:
-        raise MessageRefused(414, f"the target is longer than {bounds.target} bytes")
-    if b"#" in target:
-        raise MessageRefused(400, "the target carries a fragment")
-    return method, target, minor
-
-
-def _split_target(method: bytes, target: bytes) -> tuple[bytes, bytes | None]:
-    """Return the target to send on and the authority, if the target names one (RFC 9112 3.2)."""
-    if target[:1] == b"/":
-        return target, None
-    if target == b"*" and method == b"OPTIONS":
-        return target, None
-    if method == b"CONNECT":
-        return target, target
-    scheme, separator, rest = target.partition(b"://")
-    if not separator or scheme.lower() not in (b"http", b"https"):
-        raise MessageRefused(400, "the target is neither a path nor an http or https URL")
-    end = min(i for i in (rest.find(b"/"), rest.find(b"?"), len(rest)) if i >= 0)
-    authority, path = rest[:end], rest[end:]
-    if not authority:
-        raise MessageRefused(400, "the target names no host")
-    if not path:
-        return b"*" if method == b"OPTIONS" else b"/", authority
-    return path if path[:1] == b"/" else b"/" + path, authority
-
-
 def lines_so_far(data: bytes) -> bool:
     """Say whether data can be the beginning of lines that end with CRLF."""
     if data[-1:] == b"\r":
@@ -277,15 +204,15 @@ def check_partial(data: bytes, bounds: Bounds) -> None:
     """
     if len(data) > bounds.head + 3:  # the end of a head may have come but for its last byte
         first = data.find(b"\r\n")
-        if first < 0 or first > bounds.target + _MAX_METHOD + 16:
+        if first < 0 or first > bounds.target + MAX_METHOD + 16:
             raise MessageRefused(414, f"the target is longer than {bounds.target} bytes")
         raise MessageRefused(431, f"the head is longer than {bounds.head} bytes")
     if not lines_so_far(data):
         raise MessageRefused(400, "a line holds a control character or does not end with CRLF")
     line, end, _ = data.partition(b"\r\n")
     if end and line:
-        method, target, _minor = _request_line(line, bounds)
-        _split_target(method, target)
+        method, target, _minor = request_line(line, bounds)
+        split_target(method, target)
 
 
 def parse_request(head: bytes, names: FieldNames, bounds: Bounds) -> RequestHead:
@@ -296,27 +223,40 @@ def parse_request(head: bytes, names: FieldNames, bounds: Bounds) -> RequestHead
     Raises:
         MessageRefused: 400, 414, 417, 431 or 505; the connection cannot be used further.
     """
+    fields = None
     end = head.find(b"\r\n")
-    # A length changes with each body, so only fields of requests without one come again.
-    fields = head[end:] if head.startswith(_BODILESS) else b""
-    known = names.section(fields) if fields else None
-    if known is not None and len(head) <= bounds.field_line:
-        line = head[:end]
-        if not line.translate(None, LINE_BYTES) and fields.count(b"\r\n") <= bounds.fields:
-            method, target, minor = _request_line(line, bounds)
-            if minor and target[:1] == b"/":
-                return known.again(method, target)
+    # A length changes with each body, so only fields of requests without one come again; those
+    # behind Host, with which nearly all clients begin, whichever host is asked.
+    if head.startswith(b"\r\nHost: ", end) and head.startswith(_BODILESS):
+        host_end = head.find(b"\r\n", end + 8)
+        if host_end < 0:
+            host_end = len(head)
+        fields = head[host_end:]
+        known = names.section(fields)
+        if known is not None and len(head) <= bounds.field_line:
+            line, asked = head[:end], head[end + 8 : host_end]
+            if (
+                not line.translate(None, LINE_BYTES)
+                and not asked.translate(None, _PLAIN_HOST_BYTES)
+                and asked
+                and fields.count(b"\r\n") < bounds.fields
+            ):
+                method, target, minor = request_line(line, bounds)
+                if minor and target[:1] == b"/":
+                    lines = [head[end + 2 : host_end]]
+                    lines += known.lines
+                    return known.again(method, target, asked, lines)
     lines = head.split(b"\r\n")
     if head.translate(None, LINE_BYTES) != b"\r\n" * (len(lines) - 1):
         raise MessageRefused(400, "a line holds a control character or does not end with CRLF")
-    method, target, minor = _request_line(lines[0], bounds)
+    method, target, minor = request_line(lines[0], bounds)
     del lines[0]
     if len(lines) > bounds.fields or len(head) > bounds.field_line:
         _check_size(head, lines, bounds)
     request = RequestHead()
     request.method = method
     request.target, authority = (
-        (target, None) if target[:1] == b"/" else _split_target(method, target)
+        (target, None) if target[:1] == b"/" else split_target(method, target)
     )
     request.minor = minor
     kept: list[bytes] = []
@@ -414,8 +354,8 @@ def parse_request(head: bytes, names: FieldNames, bounds: Bounds) -> RequestHead
     request.lines = kept
     request.marked = marked
     request.noted = noted
-    if fields and minor and authority is None:
-        names.remember(fields, request.again(method, target))
+    if fields is not None and minor and authority is None:
+        names.remember(fields, request)
     return request
 
 
@@ -430,7 +370,7 @@ def parse_response(
     lines = head.split(b"\r\n")
     if head.translate(None, LINE_BYTES) != b"\r\n" * (len(lines) - 1):
         raise MessageRefused(502, "a line holds a control character or does not end with CRLF")
-    status, phrase, keep_alive = _status_line(lines[0])
+    status, phrase, keep_alive = status_line(lines[0])
     del lines[0]
     if len(lines) > bounds.fields or len(head) > bounds.field_line:
         _check_size(head, lines, bounds)
@@ -523,34 +463,6 @@ def parse_response(
     response.marked = marked
     response.noted = noted
     return response
-
-
-_STATUS_LINES: dict[bytes, tuple[int, bytes, bool]] = {}
-_MAX_STATUS_LINES = 256
-
-
-def _status_line(line: bytes) -> tuple[int, bytes, bool]:
-    """Return status, phrase with its space, and whether it is HTTP/1.1; few lines ever come."""
-    known = _STATUS_LINES.get(line)
-    if known is not None:
-        return known
-    version, code = line[:9], line[9:12]
-    if version not in (b"HTTP/1.1 ", b"HTTP/1.0 "):
-        raise MessageRefused(502, "the status line does not begin with an HTTP version")
-    if (
-        not code.isdigit()
-        or len(code) != 3
-        or line[12:13] not in (b" ", b"")
-        or not b"100" <= code <= b"599"
-    ):
-        raise MessageRefused(502, "the status code is not a number from 100 to 599")
-    # RFC 9112 4: the space is sent even when no phrase follows.
-    known = int(code), line[12:] or b" ", version == b"HTTP/1.1 "
-    if len(line) <= _MAX_REMEMBERED_NAME:
-        if len(_STATUS_LINES) >= _MAX_STATUS_LINES:
-            _STATUS_LINES.clear()
-        _STATUS_LINES[line] = known
-    return known
 
 
 def _check_size(head: bytes, lines: list[bytes], bounds: Bounds) -> None:

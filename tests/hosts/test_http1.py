@@ -387,3 +387,45 @@ def test_partial_is_no_stricter(head: bytes) -> None:
         return
     for end in range(len(head) + 1):
         check_partial(head[:end], Bounds())
+
+
+FIELDS = st.lists(
+    st.sampled_from(
+        [
+            b"Accept: */*",
+            b"Connection: close",
+            b"Connection: x-a",
+            b"Content-Length: 0",
+            b"Content-Length: 2",
+            b"Expect: 100-continue",
+            b"Host: b",
+            b"Upgrade: websocket",
+            b"X-A: 1",
+            b"x_a: 2",
+            b"X-B:\t3 ",
+        ]
+    ),
+    max_size=4,
+)
+FIRST = st.sampled_from([b"Host: a", b"Host: a.b:80", b"Host: a,b", b"Host: ", b"host: a", b"X: y"])
+LINES = st.sampled_from(
+    [b"GET / HTTP/1.1", b"GET /\t HTTP/1.1", b"GET / HTTP/1.0", b"HEAD http://c/ HTTP/1.1"]
+)
+
+
+@given(st.lists(st.tuples(LINES, FIRST, FIELDS), min_size=2, max_size=6))
+def test_a_head_is_read_alike_however_often_its_fields_came(
+    heads: list[tuple[bytes, bytes, list[bytes]]],
+) -> None:
+    """3.5: what is remembered of fields that came before, for any host, changes no reading."""
+    names = FieldNames(kind)
+    for line, first, fields in heads + heads[:1] * 2:
+        head = b"\r\n".join([line, first, *fields])
+        read = []
+        for known in (names, FieldNames(kind)):
+            try:
+                request = parse_request(head, known, Bounds())
+                read.append(tuple(getattr(request, name) for name in request.__slots__))
+            except MessageRefused as refusal:
+                read.append((refusal.status, refusal.reason))
+        assert read[0] == read[1]
