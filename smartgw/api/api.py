@@ -1,0 +1,61 @@
+"""Which operations there are, and at which listener each is served (contract 10.1, 10.2).
+
+Owns the two lists. The internal listener has all; the gateway's own hostnames have what is public,
+and control where the settings do not close it there.
+"""
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from smartgw.api import internal, public
+from smartgw.api.credentials import Credentials
+from smartgw.api.discovery import Discovery
+from smartgw.api.gateway import Gateway
+from smartgw.api.observed import HEALTHZ, Observed, healthz
+from smartgw.api.openapi import document
+from smartgw.api.operations import Access, Bound, Call, Guard, Operation, Outcome, Reply
+
+DESCRIPTION = Operation(
+    "openapi",
+    "GET",
+    "/api/v3/openapi.json",
+    "This description",
+    "OpenAPI 3.1 of what is served at this listener.",
+    "gateway",
+    Access.OPEN,
+    (Outcome(200, "The description."),),
+)
+
+
+class Api:
+    """Makes the applications of both listeners, once each."""
+
+    def __init__(self, gateway: Gateway, credentials: Credentials) -> None:
+        self._credentials = credentials
+        observed = Observed(gateway)
+        discovery = Discovery(gateway)
+        self._open: tuple[Bound, ...] = ((HEALTHZ, healthz), *discovery.bounds)
+        self._internal: tuple[Bound, ...] = observed.open
+        self._control: tuple[Bound, ...] = observed.control
+
+    def internal(self, host: str) -> web.Application:
+        """The internal listener's; `host` is what it is called."""
+        bounds = _described((*self._open, *self._internal, *self._control), internal=True)
+        return internal.build(bounds, Guard(self._credentials, internal=True), host=host)
+
+    def public(self, *, control: bool) -> web.Application:
+        """That of the gateway's own hostnames, with control or without."""
+        bounds = _described((*self._open, *(self._control if control else ())), internal=False)
+        return public.build(bounds, Guard(self._credentials, internal=False))
+
+
+def _described(bounds: Sequence[Bound], *, internal: bool) -> tuple[Bound, ...]:
+    """Return the operations with the one that describes them."""
+    operations = [*(operation for operation, _ in bounds), DESCRIPTION]
+    made = document(operations, internal=internal)
+
+    async def describe(call: Call) -> Reply:
+        return Reply(made, fields={"Cache-Control": "max-age=60"})
+
+    return (*bounds, (DESCRIPTION, describe))

@@ -1,0 +1,288 @@
+"""One operation of the API: its words, who may call it, and what is done before it is (10.1, 10.3).
+
+Owns the order: who calls, then what is asked, then the rest; and the bounds on a request: one JSON
+object of a known form, of 64 KiB, with no parameter that is not known. What an operation does is
+its handler's. From the same values openapi.py makes the description.
+"""
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+from aiohttp import web
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from smartgw.api.answers import REQUEST_ID, ApiError, Handler, unauthorized
+from smartgw.api.credentials import Credentials
+from smartgw.api.tokens import Caller
+from smartgw_hosts.strict_json import parse_object
+
+MAX_BODY: Final = 64 << 10
+_MAX_FAULTS = 20
+
+
+class Access(StrEnum):
+    """Who may call."""
+
+    OPEN = "open"
+    SIGNED_IN = "signed_in"
+    SERVICE = "service"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One status that an operation may answer with, besides those that follow of its form."""
+
+    status: int
+    text: str
+    model: type[BaseModel] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What the description says of an operation.
+
+    Attributes:
+        path: with `{name}` for a segment that is a parameter.
+        query, body: models of what may be sent; `body` is JSON.
+        outcomes: the first is that of success.
+        versioned: answers carry an ETag; requests may carry If-Match or If-None-Match.
+        media_type: of a success that is not JSON.
+    """
+
+    name: str
+    method: str
+    path: str
+    summary: str
+    text: str
+    tag: str
+    access: Access
+    outcomes: tuple[Outcome, ...]
+    query: type[BaseModel] | None = None
+    body: type[BaseModel] | None = None
+    versioned: bool = False
+    media_type: str = "application/json"
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the path's parameters."""
+        return tuple(re.findall(r"{(\w+)}", self.path))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request for an operation that may be answered.
+
+    Attributes:
+        caller: None where anybody may call.
+        path: the path's parameters, decoded. `query`, `body`: what the operation's models made.
+    """
+
+    request: web.Request
+    caller: Caller | None
+    path: Mapping[str, str]
+    query: Any
+    body: Any
+
+    @property
+    def request_id(self) -> str:
+        return self.request[REQUEST_ID]
+
+    @property
+    def service(self) -> Caller:
+        """Who calls an operation for services."""
+        assert self.caller is not None
+        return self.caller
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer: a model or JSON value, None for no body. `etag` without quotes."""
+
+    body: Any = None
+    status: int = 200
+    etag: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+
+Do = Callable[[Call], Awaitable[Reply | web.Response]]
+Bound = tuple[Operation, Do]
+
+
+class Guard:
+    """Lets the right callers in at one listener. `internal`: the operator of the machine, too."""
+
+    def __init__(self, credentials: Credentials, *, internal: bool) -> None:
+        self._credentials = credentials
+        self._internal = internal
+
+    async def admit(self, request: web.Request, access: Access) -> Caller | None:
+        """Return who calls. Raises ApiError, the same for everybody who may not."""
+        if access is Access.OPEN:
+            return None
+        fields = request.headers.getall("Authorization", ())
+        if access is Access.SERVICE:
+            caller = await self._credentials.service(fields, internal=self._internal)
+        else:
+            caller = await self._credentials.caller(fields)
+        if caller is None:
+            raise unauthorized(self._challenge())
+        return caller
+
+    def _challenge(self) -> str:
+        path = self._credentials.operator.path
+        if not self._internal or path is None:
+            return 'Bearer realm="smartgw"'
+        # Where a command of this machine finds its token; ASCII, with nothing to escape.
+        name = "".join(c if re.match(r"[!#-\[\]-~ ]", c) else "?" for c in str(path))
+        return f'Bearer realm="smartgw", operator="{name}"'
+
+
+def mount(application: web.Application, bounds: Sequence[Bound], guard: Guard) -> None:
+    """Add operations to an application, which must have `refuse_methods` among its middlewares."""
+    for operation, do in bounds:
+        handler = _handler(operation, do, guard)
+        for method in (
+            (operation.method, "HEAD") if operation.method == "GET" else (operation.method,)
+        ):
+            application.router.add_route(method, operation.path, handler)
+
+
+def refuse_methods(bounds: Sequence[Bound], guard: Guard) -> Any:
+    """Who may not call a path is not told either by which methods it can be called."""
+    paths = [
+        (re.compile(re.sub(r"{\w+}", "[^/]+", operation.path)), operation.access)
+        for operation, _ in bounds
+    ]
+
+    @web.middleware
+    async def known_methods(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPMethodNotAllowed:
+            for path, access in paths:
+                if path.fullmatch(request.rel_url.raw_path):
+                    await guard.admit(request, access)
+                    break
+            raise
+
+    return known_methods
+
+
+def _handler(operation: Operation, do: Do, guard: Guard) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        caller = await guard.admit(request, operation.access)
+        query = None if operation.query is None else _query(operation.query, request)
+        if operation.query is None and request.query:
+            raise _no_parameter(next(iter(request.query)))
+        path = _path(operation, request)
+        body = None if operation.body is None else await _body(operation.body, request)
+        reply = await do(Call(request, caller, path, query, body))
+        return reply if isinstance(reply, web.Response) else _response(reply)
+
+    return handle
+
+
+def _response(reply: Reply) -> web.Response:
+    body = reply.body
+    if body is None:
+        response = web.Response(status=reply.status)
+    else:
+        text = body.model_dump_json() if isinstance(body, BaseModel) else _compact(body)
+        response = web.Response(
+            status=reply.status, body=text.encode() + b"\n", content_type="application/json"
+        )
+    response.headers.update(reply.fields)
+    if reply.etag is not None:
+        response.headers["ETag"] = f'"{reply.etag}"'
+    return response
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _path(operation: Operation, request: web.Request) -> dict[str, str]:
+    """Return the path's parameters, decoded once and strictly: two spellings are one value."""
+    found: dict[str, str] = {}
+    segments = request.rel_url.raw_path.split("/")
+    for pattern, segment in zip(operation.path.split("/"), segments, strict=True):
+        if pattern.startswith("{"):
+            name = pattern[1:-1]
+            try:
+                found[name] = unquote_to_bytes(segment).decode("utf-8")
+            except UnicodeDecodeError:
+                message = f"{name} is not UTF-8, percent-encoded"
+                raise ApiError(400, "bad_parameter", message, parameter=name) from None
+    return found
+
+
+def _query(model: type[BaseModel], request: web.Request) -> BaseModel:
+    values: dict[str, str] = {}
+    for name, value in request.query.items():
+        if name not in model.model_fields:
+            raise _no_parameter(name)
+        if name in values:
+            message = f"{name} stands there twice; write it once"
+            raise ApiError(400, "bad_parameter", message, parameter=name)
+        values[name] = value
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        message = f"{name}: {_sentence(first)}"
+        raise ApiError(400, "bad_parameter", message, parameter=name) from None
+
+
+def _no_parameter(name: str) -> ApiError:
+    shown = ascii(name if len(name) <= 60 else f"{name[:56]}...")
+    return ApiError(400, "bad_parameter", f"{shown} is no parameter here", parameter=name[:60])
+
+
+async def _body(model: type[BaseModel], request: web.Request) -> BaseModel:
+    if request.content_type != "application/json" or request.charset not in (None, "utf-8"):
+        # A form of any web page can send all that a browser does not ask us about first.
+        raise ApiError(415, "bad_content_type", "send Content-Type: application/json")
+    if "Content-Encoding" in request.headers:
+        raise ApiError(415, "bad_content_type", "send the body without Content-Encoding")
+    try:
+        data = await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise ApiError(413, "body_too_large", f"send at most {MAX_BODY} bytes") from None
+    try:
+        parse_object(data)
+        return model.model_validate_json(data, strict=True)
+    except ValidationError as error:
+        raise _faults(error.errors(include_url=False)) from None
+    except ValueError as error:
+        raise ApiError(
+            400, "bad_body", f"the body is no JSON object: {error}", pointer=""
+        ) from None
+
+
+def _faults(found: Sequence[ErrorDetails]) -> ApiError:
+    faults = [
+        {"pointer": _pointer(fault["loc"]), "message": _sentence(fault)}
+        for fault in found[:_MAX_FAULTS]
+    ]
+    first = faults[0]
+    what = f"{first['pointer'] or 'the body'}: {first['message']}"
+    more = {"faults": faults} if len(faults) > 1 else None
+    return ApiError(400, "bad_body", what, pointer=first["pointer"], more=more)
+
+
+def _pointer(location: Sequence[int | str]) -> str:
+    """Return a JSON pointer (RFC 6901)."""
+    parts = (str(part).replace("~", "~0").replace("/", "~1") for part in location)
+    return "".join(f"/{part[:80]}" for part in parts)
+
+
+def _sentence(fault: ErrorDetails) -> str:
+    text = fault["msg"].removeprefix("Value error, ")
+    return f"{text[:1].lower()}{text[1:]}"
