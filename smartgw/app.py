@@ -18,6 +18,8 @@ from smartgw.api.doors import Doors
 from smartgw.api.facts import Facts, families, sections
 from smartgw.config import Settings, split_host_port
 from smartgw.metrics import Family
+from smartgw.peers.directory import View
+from smartgw.peers.follow import Follower
 from smartgw.processes import handover, sockets
 from smartgw.processes.carrier import Carrier
 from smartgw.processes.crew import Crew
@@ -31,7 +33,7 @@ from smartgw.processes.traffic import Traffic, own_endpoints
 from smartgw.readiness import Readiness, judge
 from smartgw.state.state import State, lag_families, lagging
 from smartgw.trust import FollowedFile
-from smartgw.wiring import host_update, make_bus, pool_settings, shown
+from smartgw.wiring import host_update, identity_of, make_bus, pool_settings, shown
 from smartgw_hosts.bus import Bus
 from smartgw_hosts.listener import Listener
 from smartgw_hosts.records import HostRecord, HostState
@@ -65,6 +67,7 @@ class Gateway:
         self._state = State(settings, pool_settings(settings))
         self._pool = self._state.pool
         self._trust: FollowedFile | None = None
+        self._peers: Follower | None = None
         self._bus: Bus | None = None
         self._discovery: Listener | None = None
         self._listeners: Listeners | None = None
@@ -116,13 +119,20 @@ class Gateway:
         api = await self._own_api()
         several = settings.processes.workers > 1
         self._traffic = Traffic(
-            settings, () if several else listeners.public, own, api, self._suspect
+            *(settings, () if several else listeners.public, own, api),
+            *(self._suspect, self._stale),
         )
         self._traffic.start()
         if several:
             self._crew = Crew(
-                settings, listeners.public, own, api, self._suspect, as_json=self._as_json
+                *(settings, listeners.public, own, api, self._suspect, self._stale),
+                as_json=self._as_json,
             )
+        identity = identity_of(settings)
+        key = None if identity is None else identity.public_key
+        self._peers = Follower(settings.cluster, key, settings.peers, self._clusters_changed)
+        self._clusters_changed(self._peers.view)
+        await self._peers.start()
         if settings.trust.file is not None:
             self._trust = FollowedFile(settings.trust.file, self._declare)
         self._bus = make_bus(settings, self._bus_state)
@@ -148,6 +158,8 @@ class Gateway:
         if self._discovery is not None:
             await self._discovery.stop()
         await self._state.stop()
+        if self._peers is not None:
+            await self._peers.stop()
         if self._bus is not None:
             await self._bus.stop()
         if self._traffic is not None:
@@ -180,6 +192,8 @@ class Gateway:
         self.settings = settings
         logging.getLogger().setLevel(settings.log.level.upper())
         self.leaving.configure(settings.processes.unready_wait, settings.processes.drain)
+        if self._peers is not None:
+            self._peers.configure(settings.peers)
         api = await self._own_api()
         for carrier in (self._traffic, self._crew):
             if carrier is not None:
@@ -262,6 +276,7 @@ class Gateway:
                 "drained_hosts": sorted(self.drained_hosts),
             },
             "state": self._state.status(),
+            "peers": None if self._peers is None else self._peers.status(),
             **sections(self._facts()),
         }
 
@@ -279,6 +294,7 @@ class Gateway:
             degraded=[
                 *([] if self._trust is None else self._trust.degraded()),
                 *self._state.degraded(),
+                *([] if self._peers is None else self._peers.degraded()),
                 *lagging(self._discovery, time.monotonic()),
             ],
         )
@@ -290,6 +306,8 @@ class Gateway:
     def metrics(self) -> Iterable[Family]:
         """The gateway's own counters (contract 11.3)."""
         yield from families(self._facts())
+        if self._peers is not None:
+            yield from self._peers.families()
         yield from lag_families(self._discovery, time.monotonic())
 
     def _facts(self) -> Facts:
@@ -327,6 +345,15 @@ class Gateway:
         drained = self.drained_hosts
         self._carrier.apply([host_update(record, drained) for record in updates], removed)
         self._state.changed(updates)
+
+    def _clusters_changed(self, view: View) -> None:
+        for carrier in (self._traffic, self._crew):
+            if carrier is not None:
+                carrier.follow_clusters(view)
+
+    def _stale(self) -> None:
+        if self._peers is not None:
+            self._peers.refresh()
 
     def _suspect(self, host_id: str) -> None:
         if self._discovery is not None:

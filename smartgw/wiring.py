@@ -10,7 +10,9 @@ from pathlib import Path
 
 from smartgw.config import Settings
 from smartgw.routing.table import HostUpdate
+from smartgw_hosts import keyfile
 from smartgw_hosts.bus import Bus
+from smartgw_hosts.identity import Identity
 from smartgw_hosts.records import HostRecord, HostState, PoolSettings
 from smartgw_hosts.wire import Reason as Refusal
 
@@ -72,6 +74,15 @@ def make_bus(settings: Settings, on_state: Callable[[bool], None]) -> Bus:
         tls=_tls(settings.bus.tls_ca),
         on_state=on_state,
     )
+
+
+def identity_of(settings: Settings) -> Identity | None:
+    """Return the cluster's identity, None where the settings name none.
+
+    Raises keyfile.KeyFileError.
+    """
+    path = settings.identity.seed_file
+    return None if path is None else keyfile.load(path)
 
 
 def _secret(path: Path | None) -> str | None:

@@ -72,6 +72,11 @@ class Gateway:
     host: str
     port: int
 
+    @property
+    def by_address(self) -> bool:
+        """Whether `host` is an IP address."""
+        return ":" in self.host or _is_number(self.host.rpartition(".")[2])
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -184,6 +189,11 @@ def parse(text: bytes, *, by_hand: bool = False) -> ClusterList:
         raise ListRefused(
             Fault.WRONG_EPOCH, f"epoch: must be {found.epoch} for these clusters, or be left out"
         )
+    if (size := len(found.text())) > MAX_BYTES:
+        # Ports and ids are written out when the list is told on, and whoever reads it must take it.
+        raise ListRefused(
+            Fault.TOO_LARGE, f"{size} bytes when written out; a list has at most {MAX_BYTES}"
+        )
     return found
 
 
@@ -225,9 +235,8 @@ def _gateway(where: str, url: str) -> Gateway:
     try:
         if host.startswith("["):
             host = str(IPv6Address(host[1:-1]))
-        elif host[-1].isdigit():
-            # A name's last label is not a number (RFC 1123 2.1), so this is an IPv4 address,
-            # and only in its one spelling.
+        elif _is_number(_labels(host)[-1]):
+            # No name ends in a number (RFC 1123 2.1): an IPv4 address, in its one spelling.
             host = str(ip_address(host))
         elif not all(0 < len(label) < 64 and label.strip("-") == label for label in _labels(host)):
             raise ValueError
@@ -241,6 +250,10 @@ def _gateway(where: str, url: str) -> Gateway:
 
 def _labels(host: str) -> list[str]:
     return host.removesuffix(".").split(".")
+
+
+def _is_number(label: str) -> bool:
+    return label.isdigit() or re.fullmatch("0x[0-9a-f]*", label) is not None
 
 
 def _key(where: str, text: str) -> PublicKey:

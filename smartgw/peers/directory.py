@@ -88,7 +88,7 @@ class View:
             (gateway.host, gateway.port)
             for cluster in listed
             for gateway in cluster.gateways
-            if ":" in gateway.host or gateway.host[-1].isdigit()
+            if gateway.by_address
         )
 
 

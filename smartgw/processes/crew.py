@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from smartgw.config import Settings
+from smartgw.peers.directory import View
 from smartgw.processes.drain import Step
 from smartgw.processes.seat import Seat, Setup
 from smartgw.processes.tally import add
@@ -51,10 +52,11 @@ class Crew:
         own: Endpoints,
         api: str | None,
         on_suspect: Callable[[str], None],
+        on_stale: Callable[[], None],
         *,
         as_json: bool,
     ) -> None:
-        self._setup = Setup(settings, tuple(sockets), own, api, as_json, on_suspect)
+        self._setup = Setup(settings, tuple(sockets), own, api, as_json, on_suspect, on_stale)
         self._seats = tuple(
             Seat(number, self._setup) for number in range(1, settings.processes.workers + 1)
         )
@@ -95,6 +97,12 @@ class Crew:
         self._setup.apps, self._setup.complete = frozenset(apps), complete
         for seat in self._seats:
             seat.apps_changed()
+
+    def follow_clusters(self, view: View) -> None:
+        """The clusters, for the requests that come from now on."""
+        self._setup.view = view
+        for seat in self._seats:
+            seat.clusters_changed()
 
     def reload(self, settings: Settings, api: str | None) -> None:
         """Put settings in force in all."""

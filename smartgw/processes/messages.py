@@ -1,14 +1,17 @@
 """What control process and workers say to each other: JSON messages, each with its length.
 
-Owns the framing, the bound on a message, and how hosts and apps are cut into messages that
-neither side takes long for. Both ends are of the same generation, so there are no versions.
+Owns the framing, the bound on a message, how hosts and apps are cut into messages that neither
+side takes long for, and how clusters are told. Both ends are of the same generation, so there are
+no versions.
 """
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from smartgw.peers.directory import Mode, View
 from smartgw.routing.table import HostUpdate
+from smartgw_hosts.clusters import parse
 from smartgw_hosts.identity import PublicKey
 
 MAX_MESSAGE = 4 << 20
@@ -114,3 +117,28 @@ def apps_messages(
         if part:
             yield {"type": "apps", name: part}
     yield {"type": "complete", "complete": complete}
+
+
+def clusters_message(view: View) -> Message:
+    """Return the message that tells the clusters; a list is at most an eighth of `MAX_MESSAGE`."""
+    return {
+        "type": "clusters",
+        "mode": view.mode.value,
+        "own": view.own_id,
+        "list": None if view.clusters is None else view.clusters.text().decode(),
+        "keys": {cluster: [key.text for key in keys] for cluster, keys in view.keys.items()},
+    }
+
+
+def view_of(message: Message) -> View:
+    """Return the clusters of a message of `clusters_message`."""
+    text = message["list"]
+    return View(
+        Mode(message["mode"]),
+        message["own"],
+        None if text is None else parse(text.encode()),
+        {
+            cluster: tuple(PublicKey.parse(key) for key in keys)
+            for cluster, keys in message["keys"].items()
+        },
+    )

@@ -14,9 +14,10 @@ from typing import Any
 
 from smartgw import memory
 from smartgw.config import Settings
+from smartgw.peers.directory import Mode, View
 from smartgw.processes.channel import Channel
 from smartgw.processes.drain import Step
-from smartgw.processes.messages import Message, apps_messages, hosts_messages
+from smartgw.processes.messages import Message, apps_messages, clusters_message, hosts_messages
 from smartgw.processes.restarts import Restarts, Silence
 from smartgw.processes.tally import add, exported
 from smartgw.processes.traffic import Endpoints
@@ -37,15 +38,18 @@ class Setup:
         api: str | None,
         as_json: bool,
         on_suspect: Callable[[str], None],
+        on_stale: Callable[[], None],
     ) -> None:
         self.settings = settings
         self.sockets = sockets
         self.api = api
         self.as_json = as_json
         self.on_suspect = on_suspect
+        self.on_stale = on_stale
         self.hosts: dict[str, HostUpdate] = {}
         self.apps: frozenset[str] = frozenset()
         self.complete = False
+        self.view = View(Mode.NONE, settings.cluster)
         self.retiring = False
         self.accepting = False
         self._own = sorted(own)
@@ -94,6 +98,7 @@ class Seat:
         self._changed: dict[str, None] = {}
         self._told: frozenset[str] = frozenset()
         self._apps_due = False
+        self._clusters_due = False
         self._wake = asyncio.Event()
         self._asked: asyncio.Future[None] | None = None
         self._life: asyncio.Task[None] | None = None
@@ -145,6 +150,11 @@ class Seat:
     def apps_changed(self) -> None:
         """The declared apps are told when their turn comes."""
         self._apps_due = True
+        self._wake.set()
+
+    def clusters_changed(self) -> None:
+        """The clusters are told as they are when their turn comes."""
+        self._clusters_due = True
         self._wake.set()
 
     def send(self, message: Message) -> None:
@@ -214,7 +224,7 @@ class Seat:
     async def _feed(self, channel: Channel) -> None:
         """Tell the worker the whole, have it accept, then tell it each change."""
         self._changed = dict.fromkeys(self._setup.hosts)
-        self._told, self._apps_due = frozenset(), True
+        self._told, self._apps_due, self._clusters_due = frozenset(), True, True
         await self._tell(channel)
         channel.send({"type": "accept" if self._setup.accepting else "started"})
         while True:
@@ -224,7 +234,11 @@ class Seat:
 
     async def _tell(self, channel: Channel) -> None:
         setup = self._setup
-        while self._changed or self._apps_due:
+        while self._changed or self._apps_due or self._clusters_due:
+            if self._clusters_due:
+                self._clusters_due = False
+                channel.send(clusters_message(setup.view))
+                await channel.room()
             changed, self._changed = self._changed, {}
             for message in hosts_messages(changed, setup.hosts):
                 channel.send(message)
@@ -244,6 +258,8 @@ class Seat:
                 self.serving.set()
             case "suspect":
                 self._setup.on_suspect(str(message["host"]))
+            case "stale":
+                self._setup.on_stale()
             case "counters":
                 self.counters = message["counters"]
                 self._log_lines[0][:] = message["log"]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from smartgw import memory
 from smartgw.accesslog import AccessLog
 from smartgw.config import Settings
+from smartgw.peers.directory import View
 from smartgw.processes.drain import Step
 from smartgw.proxy.counters import Counters
 from smartgw.proxy.deadlines import Deadlines
@@ -30,7 +31,7 @@ class Traffic:
     `sockets`: bound, to take clients from; closed when the drain is final. `own`: where gateway
     listeners are, which are never dialled (2.5). `api`: path of the Unix socket of the gateway's
     own API, None without one. `on_suspect`: called with the id of a host that could not be
-    reached.
+    reached. `on_stale`: called when somebody knows of a newer list of clusters (4.8).
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Traffic:
         own: Endpoints,
         api: str | None,
         on_suspect: Callable[[str], None],
+        on_stale: Callable[[], None],
     ) -> None:
         loop = asyncio.get_running_loop()
         self.counters = Counters()
@@ -49,6 +51,7 @@ class Traffic:
         self.pools = Pools(settings, loop, self._watch, self._bounds, on_suspect)
         self.pools.dialler.own = own
         self._path = Path(settings, self.pools, self.counters, self.log, _own_route(api))
+        self._path.ask_for_clusters = on_stale
         self.pools.path = self._path
         self._listening = Listening(settings, self._path, loop, self._watch, self._bounds)
         self._table = RoutingTable(settings.base_domains, settings.hostnames)
@@ -88,6 +91,11 @@ class Traffic:
         """Set the apps that exist whether or not a host announces them."""
         self._apps = apps
         self._publish(self._table.declare(apps, complete))
+
+    def follow_clusters(self, view: View) -> None:
+        """Set the clusters as the requests that come from now on see them (4.6)."""
+        self._path.view = view
+        self.pools.dialler.peers = view.endpoints
 
     def _publish(self, snapshot: Snapshot) -> None:
         self._path.snapshot = snapshot

@@ -15,7 +15,7 @@ from smartgw import memory
 from smartgw.config import Settings
 from smartgw.processes.channel import Channel
 from smartgw.processes.drain import Step
-from smartgw.processes.messages import Message, hosts_of
+from smartgw.processes.messages import Message, hosts_of, view_of
 from smartgw.processes.tally import exported
 from smartgw.processes.traffic import Traffic
 
@@ -92,6 +92,8 @@ class Worker:
                 self._apps.difference_update(message.get("remove", ()))
             case "complete":
                 traffic.declare(frozenset(self._apps), message["complete"])
+            case "clusters":
+                traffic.follow_clusters(view_of(message))
             case "accept":
                 await traffic.accept()
                 self._send({"type": "started"})
@@ -109,12 +111,17 @@ class Worker:
             self._traffic.reload(settings, message["api"])
             return
         own = frozenset((str(host), int(port)) for host, port in message["own"])
-        self._traffic = Traffic(settings, self._sockets, own, message["api"], self._suspect)
+        self._traffic = Traffic(
+            settings, self._sockets, own, message["api"], self._suspect, self._stale
+        )
         self._traffic.start()
         self._report_on()
 
     def _suspect(self, host_id: str) -> None:
         self._send({"type": "suspect", "host": host_id})
+
+    def _stale(self) -> None:
+        self._send({"type": "stale"})
 
     def _report_on(self) -> None:
         self._report()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from smartgw import errors
 from smartgw.admission.sharing import may_have_more
 from smartgw.errors import ANSWERS, Reason
+from smartgw.peers.directory import Mode, View
 from smartgw.proxy import headers
 from smartgw.proxy.choice import choose
 from smartgw.proxy.counters import Counters
@@ -63,10 +64,12 @@ class Path:
         own_route: Route | None,
     ) -> None:
         self.snapshot = Snapshot()
+        self.view = View(Mode.NONE, settings.cluster)
         self.pools = pools
         self.counters = counters
         self.own_route = own_route
         self.response_names = headers.response_names()
+        self.ask_for_clusters: Callable[[], None] = lambda: None
         self._log = log
         self._hostnames: dict[bytes, bytes] = {}
         self.shedding = False

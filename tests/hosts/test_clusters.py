@@ -50,7 +50,7 @@ def refused(data: bytes, *, by_hand: bool = False) -> ListRefused:
 
 def test_a_list_says_all_of_each_cluster() -> None:
     """4.3: id, gateway URLs, public keys (up to two, for rotation), state, switches, epoch."""
-    urls = ["http://[2001:DB8::1]:80/", "http://GW.example"]
+    urls = ["http://[2001:DB8::1]:80/", "http://GW.example-1"]
     found = parse(
         text(
             entry("us", 2, gateways=urls, keys=[key(2).text, key(3).value.hex()], state="draining"),
@@ -70,7 +70,7 @@ def test_a_list_says_all_of_each_cluster() -> None:
             "us",
             (
                 Gateway("http://[2001:db8::1]:80", "2001:db8::1", 80),
-                Gateway("http://gw.example:80", "gw.example", 80),
+                Gateway("http://gw.example-1:80", "gw.example-1", 80),
             ),
             (key(2), key(3)),
             State.DRAINING,
@@ -80,6 +80,8 @@ def test_a_list_says_all_of_each_cluster() -> None:
     assert (found.affinity, found.failover) == (False, True)
     assert found.voters == ("eu", "us")
     assert found.get("us") == found.clusters[1]
+    gateways = [gateway for cluster in found.clusters for gateway in cluster.gateways]
+    assert [gateway.by_address for gateway in gateways] == [True, True, False]
     assert found.get("asia") is None
 
 
@@ -135,6 +137,16 @@ def test_what_a_gateway_tells_is_read_back(
         (b" " * MAX_BYTES + b"{}", Fault.TOO_LARGE),
         ('{"clusters": [], "note": "é"}'.encode(), Fault.NOT_ASCII),
         (text(*({} for _ in range(MAX_CLUSTERS + 1))), Fault.TOO_LARGE),
+        (
+            # Written out with its ports it is longer than it came.
+            text(
+                *(
+                    entry(f"c{n}", n, gateways=[f"https://g{n}-{m}" for m in range(64)])
+                    for n in range(1, 200)
+                )
+            ).replace(b" ", b""),
+            Fault.TOO_LARGE,
+        ),
         (text(entry("a", 1), affinity="yes"), Fault.MALFORMED),
         (text(entry("a", 1), failover=None), Fault.MALFORMED),
         (text(entry("a", 1), epoch="0" * 16), Fault.WRONG_EPOCH),
@@ -185,6 +197,9 @@ def test_a_list_is_refused_as_a_whole(data: bytes, fault: Fault) -> None:
         {"gateways": ["https://a..b"]},
         {"gateways": ["https://127.1"]},
         {"gateways": ["https://010.0.0.1"]},
+        {"gateways": ["https://0x7f000001"]},
+        {"gateways": ["https://10.0.0.1."]},
+        {"gateways": ["https://gw.1"]},
         {"gateways": ["https://[::1%25lo]"]},
         {"gateways": ["https://[1.2.3.4]"]},
         {"gateways": ["https://\u212b.example"]},

@@ -6,18 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from smartgw.peers.directory import Mode, View
 from smartgw.processes.messages import (
     MAX_MESSAGE,
     PART_BYTES,
     BadMessage,
     Frames,
     apps_messages,
+    clusters_message,
     encode,
     hosts_messages,
     hosts_of,
+    view_of,
 )
 from smartgw.routing.table import HostUpdate
+from smartgw_hosts.clusters import MAX_BYTES, parse
 from tests.gateway import identity_of
+from tests.validators import cluster_key, entry, list_text
 
 KEY = identity_of("host").public_key
 
@@ -104,3 +109,35 @@ def test_declared_apps(before: set[str], after: set[str], complete: bool) -> Non
         apps -= set(message.get("remove", ()))
     assert apps == after
     assert messages[-1] == {"type": "complete", "complete": complete}
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        View(Mode.NONE, "c1"),
+        View(Mode.UNKNOWN, "c1", None, {"c2": (cluster_key(2),)}),
+        View(Mode.UNKNOWN, "c1", parse(list_text())),
+        View(
+            Mode.GRACE,
+            "c1",
+            parse(list_text("c1", entry("c2", 2, state="draining"), affinity=False)),
+            {"c2": (cluster_key(2), cluster_key(3))},
+        ),
+    ],
+    ids=lambda view: f"{view.mode}",
+)
+def test_the_clusters_pass(view: View) -> None:
+    """4.6, 11.1: workers see the clusters as the control process does, with whose keys verify."""
+    (message,) = Frames().feed(encode(clusters_message(view)))
+    assert view_of(message) == view
+
+
+def test_the_largest_list_of_clusters_passes() -> None:
+    """4.3: a list that is taken can be told on, with ports that it left out."""
+    urls = [[f"https://g{n}-{m}.example" for m in range(37)] for n in range(205)]
+    entries = [entry(f"c{n}", n, gateways=urls[n]) for n in range(205)]
+    data = list_text(*entries).replace(b", ", b",").replace(b": ", b":")
+    assert MAX_BYTES * 0.8 < len(data) <= MAX_BYTES
+    view = View(Mode.FRESH, "c1", parse(data))
+    (message,) = Frames().feed(encode(clusters_message(view)))
+    assert view_of(message) == view

@@ -114,7 +114,7 @@ async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
             "log": {"access": "off"},
         }
     )
-    traffic = Traffic(settings, [listening], frozenset(), None, lambda host_id: None)
+    traffic = Traffic(settings, [listening], frozenset(), None, lambda host_id: None, lambda: None)
     made = Rig(traffic, listening.getsockname()[1])
     await made.start()
     yield made
