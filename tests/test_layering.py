@@ -52,6 +52,8 @@ DOES_IO = {
     "smartgw.peers.follow",
     "smartgw.peers.sources",
     "smartgw.peers.certificate",
+    "smartgw.peers.links",
+    "smartgw.peers.opening",
     "smartgw.native",
     "smartgw.processes",
     "smartgw.proxy",

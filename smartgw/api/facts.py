@@ -123,6 +123,7 @@ def families(facts: Facts) -> Iterable[Family]:
     )
     for name, text in _GAUGES.items():
         yield gauge(f"smartgw_{name}", text, getattr(counters, name))
+    yield from _link_families(counters)
     yield by_label(
         "smartgw_discovery_refused_total",
         "Messages of the bus that were refused.",
@@ -142,6 +143,35 @@ def families(facts: Facts) -> Iterable[Family]:
     yield counter("smartgw_access_log_dropped_total", "Lines lost.", facts.log[1])
     if facts.workers:
         yield from _worker_families(facts.workers)
+
+
+def _link_families(counters: Counters) -> Iterable[Family]:
+    """Yield what happens on connections between gateways (contract 4.5)."""
+    yield by_label(
+        "smartgw_links_total",
+        "Connections between gateways, by who opened them.",
+        "opened_by",
+        {"us": counters.links_opened, "peer": counters.links_accepted},
+    )
+    yield by_label(
+        "smartgw_link_failures_total",
+        "Connections to peers' gateways that failed before they could carry a request.",
+        "reason",
+        {reason.value: count for reason, count in counters.link_failures.items() if reason != "ok"},
+    )
+    yield by_label(
+        "smartgw_links_refused_total",
+        "Questions to open a link that were refused.",
+        "reason",
+        {reason.value: count for reason, count in counters.links_refused.items()},
+    )
+    yield counter("smartgw_marks_total", "Forwards of peers that were taken.", counters.marks)
+    yield by_label(
+        "smartgw_marks_refused_total",
+        "Marks of forwards that were dropped; their requests are ordinary ones.",
+        "reason",
+        {reason.value: count for reason, count in counters.marks_refused.items()},
+    )
 
 
 def _worker_families(workers: Sequence[Worker]) -> Iterable[Family]:

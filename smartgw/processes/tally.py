@@ -7,7 +7,6 @@ when it died is kept, what it held (connections, requests under way) is not.
 from collections.abc import Mapping
 from typing import Any
 
-from smartgw.errors import Reason
 from smartgw.metrics import Histogram
 from smartgw.proxy.counters import Counters
 
@@ -41,7 +40,7 @@ def _sum(into: Any, value: Any) -> Any:
         into.total += value["total"]
     elif isinstance(into, dict):
         for key, count in value.items():
-            into[Reason(key)] += count
+            into[key] += count  # names are equal to the members of a StrEnum
     elif isinstance(into, list):
         into = [a + b for a, b in zip(into, value, strict=True)]
     else:

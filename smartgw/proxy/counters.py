@@ -2,10 +2,16 @@
 
 from smartgw.errors import Reason
 from smartgw.metrics import Histogram
+from smartgw.routing.forwarding import MarkFault
+from smartgw_hosts.challenge import Proof
 
 
 class Counters:
-    """Attributes: requests is indexed by the status's first digit, 0 for no answer at all."""
+    """Attributes: requests is indexed by the status's first digit, 0 for no answer at all.
+
+    Links are connections between gateways: `links_opened` by us, `links_accepted` from peers.
+    `marks` are forwards of peers that were taken for what they say, `marks_refused` the others.
+    """
 
     __slots__ = (
         "attempts_failed",
@@ -15,6 +21,12 @@ class Counters:
         "downstream_aborts",
         "duration",
         "in_flight",
+        "link_failures",
+        "links_accepted",
+        "links_opened",
+        "links_refused",
+        "marks",
+        "marks_refused",
         "own_errors",
         "received",
         "requests",
@@ -43,3 +55,9 @@ class Counters:
         self.upstream_connections = 0
         self.upstream_connections_total = 0
         self.upstream_failures = 0
+        self.links_opened = 0
+        self.link_failures = dict.fromkeys(Proof, 0)
+        self.links_accepted = 0
+        self.links_refused = dict.fromkeys(MarkFault, 0)
+        self.marks = 0
+        self.marks_refused = dict.fromkeys(MarkFault, 0)

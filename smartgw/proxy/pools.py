@@ -29,7 +29,7 @@ _KEEPALIVE_WATCH = 0.05
 _SUSPECT_SECONDS = 10.0
 
 
-_ANSWER_FOR = {
+ANSWER_FOR = {
     Proof.REFUSED: Reason.UPSTREAM_UNPROVEN,
     Proof.TIMEOUT: Reason.CONNECT_TIMEOUT,
     Proof.UNREACHABLE: Reason.UPSTREAM_REFUSED,
@@ -220,7 +220,7 @@ class HostLink(Link):
         for exchange in self._waiting:
             del self._waiting[exchange]
             moving = refused_as_elsewhere(verdict)
-            pools.path.attempt_failed(exchange, _ANSWER_FOR[verdict.reason], moving=moving)
+            pools.path.attempt_failed(exchange, ANSWER_FOR[verdict.reason], moving=moving)
             break
         if self._waiting:
             self._dial()
@@ -248,6 +248,8 @@ class Pools:
         self.most = 1 << 20
         """Connections to hosts that may be open at once, all together."""
         self.dialling = 0
+        self.more_idle: Callable[[], bool] = lambda: False
+        """Ends one idle connection that is not to a host; False when there is none."""
         self._links: dict[HostEntry, HostLink] = {}
         self._by_host: dict[str, list[HostLink]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -286,7 +288,9 @@ class Pools:
         """Say whether one more connection may be opened; an idle one of any host gives way."""
         if self.path.counters.upstream_connections + self.dialling < self.most:
             return True
-        return any(link.close_idle() for links in self._by_host.values() for link in links)
+        if any(link.close_idle() for links in self._by_host.values() for link in links):
+            return True
+        return self.more_idle()
 
     def follow(self, host_id: str, current: HostEntry | None, cut: bool) -> None:
         """A host is now `current`, None when it is not routed: links that do not serve that end."""
