@@ -17,6 +17,7 @@ class Fault(StrEnum):
 
     DOWNSTREAM = "downstream"
     UPSTREAM = "upstream"
+    PEER = "peer"
     INTERNAL = "internal"
 
 
@@ -34,6 +35,9 @@ class Reason(StrEnum):
     CLIENT_STALLED = "client_stalled"
     UNKNOWN_HOST = "unknown_host"
     RESERVED_PATH = "reserved_path"
+    LOOP_DETECTED = "loop_detected"
+    APP_SUSPENDED = "app_suspended"
+    APP_RETIRED = "app_retired"
     NOT_READY = "not_ready"
     NO_UPSTREAM = "no_upstream"
     OVERLOADED = "overloaded"
@@ -44,6 +48,11 @@ class Reason(StrEnum):
     UPGRADE_FAILED = "upgrade_failed"
     CONNECT_TIMEOUT = "connect_timeout"
     UPSTREAM_TIMEOUT = "upstream_timeout"
+    PEER_UNREACHABLE = "peer_unreachable"
+    PEER_RESET = "peer_reset"
+    PEER_MALFORMED = "peer_malformed"
+    PEER_TIMEOUT = "peer_timeout"
+    OWNER_UNCLEAR = "owner_unclear"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,7 @@ class Answer:
     close: bool = False
 
 
-_D, _U, _I = Fault.DOWNSTREAM, Fault.UPSTREAM, Fault.INTERNAL
+_D, _U, _P, _I = Fault.DOWNSTREAM, Fault.UPSTREAM, Fault.PEER, Fault.INTERNAL
 
 # A refused message leaves it open where the next one begins, so its connection ends (RFC 9112 9.6).
 ANSWERS: dict[Reason, Answer] = {
@@ -139,6 +148,19 @@ ANSWERS: dict[Reason, Answer] = {
     Reason.RESERVED_PATH: Answer(
         404, "Not Found", _D, "http_request_denied", "This path is reserved by the gateway."
     ),
+    Reason.LOOP_DETECTED: Answer(
+        508,
+        "Loop Detected",
+        _U,
+        "proxy_loop_detected",
+        "The request has been here before: somebody behind this gateway sent it back.",
+    ),
+    Reason.APP_SUSPENDED: Answer(
+        503, "Service Unavailable", _I, "http_request_denied", "This app is suspended."
+    ),
+    Reason.APP_RETIRED: Answer(
+        503, "Service Unavailable", _I, "http_request_denied", "This app has been retired."
+    ),
     Reason.NOT_READY: Answer(
         503,
         "Service Unavailable",
@@ -192,6 +214,38 @@ ANSWERS: dict[Reason, Answer] = {
     ),
     Reason.UPSTREAM_TIMEOUT: Answer(
         504, "Gateway Timeout", _U, "http_response_timeout", "The app did not answer in time."
+    ),
+    Reason.PEER_UNREACHABLE: Answer(
+        502, "Bad Gateway", _P, "connection_refused", "The app's home cluster cannot be reached."
+    ),
+    Reason.PEER_RESET: Answer(
+        502,
+        "Bad Gateway",
+        _P,
+        "connection_terminated",
+        "The app's home cluster closed the connection without an answer.",
+    ),
+    Reason.PEER_MALFORMED: Answer(
+        502,
+        "Bad Gateway",
+        _P,
+        "http_protocol_error",
+        "The answer of the app's home cluster is malformed.",
+    ),
+    Reason.PEER_TIMEOUT: Answer(
+        504,
+        "Gateway Timeout",
+        _P,
+        "http_response_timeout",
+        "The app's home cluster did not answer in time.",
+    ),
+    # The host that refused the request did nothing with it (contract 4.8).
+    Reason.OWNER_UNCLEAR: Answer(
+        503,
+        "Service Unavailable",
+        _P,
+        "destination_unavailable",
+        "The app is moving to another cluster; try again in a moment.",
     ),
 }
 
