@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, cast
 
 from smartgw.errors import ANSWERS, REFUSED_MESSAGE, SHED, Reason
 from smartgw.proxy import turns
+from smartgw.proxy.client_side import ClientSide
 from smartgw.proxy.closing import has_unread, reset_on_close, unsent
 from smartgw.proxy.exchange import PENDING_LIMIT, SAFE_METHODS, Exchange, Upstream, no_request
-from smartgw.proxy.headers import switch_head
+from smartgw.proxy.headers import LINK, noted, switch_head, without_mark
+from smartgw.routing.forwarding import Mark
 from smartgw_hosts.chunked import ChunkedBody, chunk, last_chunk
 from smartgw_hosts.http1 import (
     CHUNKED,
@@ -34,11 +36,10 @@ _JOIN_LIMIT = 16_384
 _LINGER_ROUNDS = 6
 
 
-class Http1Downstream(asyncio.Protocol):
+class Http1Downstream(ClientSide):
     """See `smartgw.proxy.exchange.Downstream` for the methods that an exchange calls."""
 
     __slots__ = (
-        "_authority",
         "_body",
         "_body_left",
         "_buffer",
@@ -46,19 +47,13 @@ class Http1Downstream(asyncio.Protocol):
         "_chunked_out",
         "_closing",
         "_exchange",
-        "_forwarding",
         "_late",
         "_linger_end",
-        "_listening",
         "_paused",
         "_processing",
         "_sized",
-        "_stranger",
-        "_trusted",
         "_unsent",
         "deadline",
-        "peer",
-        "scheme",
         "transport",
     )
 
@@ -71,12 +66,8 @@ class Http1Downstream(asyncio.Protocol):
         client: str | None = None,
         stranger: bool = False,
     ) -> None:
-        """`client`: the address that a trusted load balancer told; None: that of the socket.
-        `stranger`: whoever it is, its own word on its address is not taken.
-        """
-        self._listening = listening
-        self.scheme = scheme
-        self.peer = client or ""
+        """Arguments as of `ClientSide`."""
+        super().__init__(listening, scheme, client, stranger)
         self.deadline = 0.0
         self._exchange: Exchange | None = None
         self._buffer = b""
@@ -90,23 +81,7 @@ class Http1Downstream(asyncio.Protocol):
         self._paused = False
         self._processing = False
         self._sized = True
-        self._authority = b""
-        self._forwarding = b""
-        self._stranger = stranger
-        self._trusted = False
         self._unsent = 0
-
-    @property
-    def trusted(self) -> bool:
-        """Whether the peer is a configured proxy, which stands for many clients."""
-        return self._trusted
-
-    @staticmethod
-    def address_of(transport: asyncio.BaseTransport) -> str:
-        """Return the peer's IP address, an IPv4-mapped one as the IPv4 address it holds."""
-        peername = transport.get_extra_info("peername")
-        address = str(peername[0]) if isinstance(peername, tuple) else "unix"
-        return address.removeprefix("::ffff:") if "." in address else address
 
     # ---- asyncio.Protocol ----
 
@@ -230,15 +205,23 @@ class Http1Downstream(asyncio.Protocol):
                 check_partial(data[start:], listening.bounds)
                 self._buffer = data[begin:]
                 return -1
-            request = parse_request(data[start:end], listening.path.request_names, listening.bounds)
+            head = data[start:end]
+            if self._link is None:
+                request = parse_request(head, listening.path.request_names, listening.bounds)
+            else:
+                head, notes = without_mark(head)
+                request = parse_request(head, listening.path.request_names, listening.bounds)
+                request.noted = noted(request, notes)
         except MessageRefused as refused:
             self._refuse(REFUSED_MESSAGE[refused.status], refused.reason)
             return -1
         now = listening.loop.time()
+        if request.noted and LINK in request.noted and self._opens_link(request, now):
+            return end + 4
         exchange = Exchange(self, request, now)
         self._exchange = exchange
         self._chunked_out = False
-        self.deadline = now + listening.deadlines.response_head
+        self.deadline = exchange.until = now + listening.deadlines.response_head
         end += 4
         length = request.length
         if length == 0:
@@ -252,6 +235,17 @@ class Http1Downstream(asyncio.Protocol):
                 return end
         listening.path.accept(exchange)
         return end
+
+    def _opens_link(self, request: RequestHead, now: float) -> bool:
+        """Answer a peer's gateway that opens a link; False: it is a request like any other."""
+        kept = self._listening.deadlines.keepalive
+        opened = self._listening.marks.open(request, request.noted[LINK], kept)
+        if opened is None or self._link is not None:
+            return False
+        self._link, answer = opened
+        self.transport.write(answer)
+        self.deadline = now + kept
+        return True
 
     def _first_body(self, exchange: Exchange, data: bytes, start: int) -> int:
         """Put what has come of the body into the exchange; return the place behind the body."""
@@ -353,7 +347,12 @@ class Http1Downstream(asyncio.Protocol):
         write has it from the last that came of its body.
         """
         since = exchange.started if exchange.request.method in SAFE_METHODS else now
-        return since + self._listening.deadlines.response_head
+        left = self._listening.deadlines.response_head
+        if exchange.mark is not None:
+            # Of a forward's deadline some is over already (contract 5.1).
+            left = min(left, exchange.mark.remaining_ms / 1000)
+        exchange.until = since + left
+        return exchange.until
 
     def _await_progress(self, exchange: Exchange) -> None:
         if exchange.status:
@@ -401,20 +400,13 @@ class Http1Downstream(asyncio.Protocol):
 
     # ---- what an exchange calls ----
 
-    def forwarding(self, request: RequestHead) -> tuple[str, bytes]:
-        forwarding = self._listening.forwarding
-        authority = request.authority
-        if self._trusted:
-            return (
-                forwarding.client(self.peer, request.noted),
-                forwarding.trusted_lines(self.peer, self.scheme, authority, request.noted),
-            )
-        if authority != self._authority:
-            self._authority = authority
-            self._forwarding = forwarding.lines(self.peer, self.scheme, authority)
-        if not request.minor:
-            return self.peer, self._forwarding.replace(b"\r\nVia: 1.1 ", b"\r\nVia: 1.0 ")
-        return self.peer, self._forwarding
+    def mark(self, request: RequestHead, sent: bytes) -> Mark | None:
+        mark = super().mark(request, sent)
+        exchange = self._exchange
+        if mark is not None and exchange is not None:
+            exchange.mark = mark
+            self.deadline = self._answer_due(exchange, exchange.started)
+        return mark
 
     def interim(self, head: ResponseHead) -> None:
         self.transport.write(

@@ -173,6 +173,11 @@ class Forwarding:
                 break
         return client
 
+    def scheme(self, scheme: bytes, noted: dict[int, bytes]) -> bytes:
+        """Return the scheme that a trusted peer tells, else that of its connection."""
+        told = noted.get(FORWARDED_PROTO, b"").lower()
+        return told if told in (b"http", b"https") else scheme
+
     def lines(self, peer: str, scheme: bytes, authority: bytes) -> bytes:
         """Return the lines for a peer that is the client itself, joined by CRLF."""
         return self._lines(peer.encode(), peer, scheme, authority, b"")
@@ -183,9 +188,7 @@ class Forwarding:
         """Return the lines for a trusted peer: its word, with the peer itself appended."""
         told = noted.get(FORWARDED_FOR)
         chain = told + b", " + peer.encode() if told else peer.encode()
-        told_scheme = noted.get(FORWARDED_PROTO, b"").lower()
-        if told_scheme in (b"http", b"https"):
-            scheme = told_scheme
+        scheme = self.scheme(scheme, noted)
         elements = noted.get(FORWARDED, b"")
         if not _ELEMENTS.match(elements):
             elements = b""
@@ -272,6 +275,14 @@ def without_mark(head: bytes) -> tuple[bytes, dict[int, bytes]]:
         end = head.find(b"\r\n", place)
         notes[REQUEST_ID] = head[place : end if end > 0 else None]
     return head[:start] + (head[end:] if end > 0 else b""), notes
+
+
+def noted(request: RequestHead, notes: dict[int, bytes]) -> dict[int, bytes]:
+    """Return the notes of a request together with those of `without_mark`, which come first."""
+    if FORWARD in notes and FORWARD in request.noted:
+        # One mark more is one too many, wherever it stands.
+        notes[FORWARD] += b", " + request.noted[FORWARD]
+    return {**request.noted, **notes}
 
 
 def _add_framing(lines: list[bytes], request: RequestHead, upgrade: bytes | None) -> None:

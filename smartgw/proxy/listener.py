@@ -8,7 +8,8 @@ import asyncio
 import logging
 import resource
 import socket
-from collections.abc import Iterable
+import ssl
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from smartgw import memory
@@ -16,6 +17,7 @@ from smartgw.admission.sharing import Pressure, connection_limits, holder_of, ma
 from smartgw.proxy.deadlines import Deadlines
 from smartgw.proxy.downstream import Http1Downstream
 from smartgw.proxy.headers import Forwarding
+from smartgw.proxy.marks import Marks
 from smartgw.proxy.path import Path
 from smartgw.proxy.preface import ProxyPreface
 from smartgw.proxy.tunnel import Tunnel
@@ -48,6 +50,7 @@ class Listening:
         self.loop = loop
         self.watch = watch
         self.bounds = bounds
+        self.marks = Marks(loop, path.counters)
         self.retiring = False
         """Whether each answer says `Connection: close` (contract 11.1)."""
         self.tunnels: set[Tunnel] = set()
@@ -73,12 +76,30 @@ class Listening:
 
     async def listen(self, sockets: Iterable[socket.socket]) -> None:
         """Accept clients on sockets that are bound already; they stay the caller's."""
+        await self._serve(sockets, lambda: self._protocol(self, b"http"), None)
+
+    async def listen_to_peers(self, sockets: Iterable[socket.socket], tls: ssl.SSLContext) -> None:
+        """Accept links of peers' gateways on sockets of their own; who marks nothing is a client
+        there as well.
+        """
+        await self._serve(sockets, lambda: Http1Downstream(self, b"https"), tls)
+
+    async def _serve(
+        self,
+        sockets: Iterable[socket.socket],
+        make: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext | None,
+    ) -> None:
         if self._memory_timer is None:
             self._look_at_memory()
         for sock in sockets:
             self._servers.append(
                 await self.loop.create_server(
-                    lambda: self._protocol(self, b"http"), sock=sock.dup(), backlog=_BACKLOG
+                    make,
+                    sock=sock.dup(),
+                    backlog=_BACKLOG,
+                    ssl=tls,
+                    ssl_handshake_timeout=None if tls is None else self.deadlines.head,
                 )
             )
 
@@ -137,7 +158,14 @@ class Listening:
             return
         self._open.discard(downstream)
         self.path.counters.connections -= 1
-        holder = holder_of(downstream.peer)
+        if not downstream.vouched:
+            self.vouch(downstream.peer)
+
+    def vouch(self, address: str) -> None:
+        """Count one connection less for an address: it has ended, or is a link of a peer, which
+        stands for many clients and has proven it.
+        """
+        holder = holder_of(address)
         held = self._by_holder[holder] - 1
         if held:
             self._by_holder[holder] = held
