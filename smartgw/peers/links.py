@@ -183,8 +183,7 @@ class PeerLink(Link):
         finally:
             gate.dialling -= 1
             links.pools.dialling -= 1
-            if gate not in self._gates or opening.key not in (None, *self._offers()):
-                # The list has changed meanwhile.
+            if self._outdated(gate, opening):
                 if connection is not None:
                     connection.close()
                 self._dial()
@@ -193,8 +192,12 @@ class PeerLink(Link):
             else:
                 self._failed(gate, verdict)
 
-    def _offers(self) -> tuple[bytes, ...]:
-        return self._ring.offers(self.cluster_id)
+    def _outdated(self, gate: _Gate, opening: PeerOpening) -> bool:
+        """Say whether the list has changed while a connection was being opened."""
+        key = opening.key
+        if key is not None and key not in self._ring.offers(self.cluster_id):
+            return True
+        return gate not in self._gates
 
     def _adopt(self, gate: _Gate, connection: UpstreamConnection, opening: PeerOpening) -> None:
         if gate.failing:
