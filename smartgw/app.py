@@ -14,8 +14,12 @@ from importlib.metadata import version
 from typing import Any
 
 from smartgw import native
+from smartgw.api.api import Api
+from smartgw.api.audit import Audit
+from smartgw.api.credentials import Credentials
 from smartgw.api.doors import Doors
 from smartgw.api.facts import Facts, families, sections
+from smartgw.api.operator import Operator
 from smartgw.config import Settings, split_host_port
 from smartgw.metrics import Family
 from smartgw.peers.directory import View
@@ -74,7 +78,14 @@ class Gateway:
         self._traffic: Traffic | None = None
         self._crew: Crew | None = None
         self._offer: handover.Offer | None = None
-        self._doors = Doors(self, split_host_port(settings.listen.internal)[0])
+        self._credentials = Credentials(settings.auth, Operator())
+        self._audit = Audit(settings.log.audit, settings.gateway, settings.cluster)
+        self._doors = Doors(
+            Api(self, self._credentials, self._audit),
+            self._credentials.operator,
+            split_host_port(settings.listen.internal)[0],
+            settings.state.dir,
+        )
         self._refusing: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -116,6 +127,7 @@ class Gateway:
     async def _start_parts(self, listeners: Listeners) -> None:
         settings = self.settings
         own = own_endpoints(listener.socket for listener in listeners.all)
+        self._credentials.start()
         api = await self._own_api()
         several = settings.processes.workers > 1
         self._traffic = Traffic(
@@ -165,6 +177,8 @@ class Gateway:
         if self._traffic is not None:
             await self._traffic.stop()
         await self._doors.close()
+        await self._credentials.stop()
+        self._audit.close()
         if self._listeners is not None:
             self._listeners.close()
 
@@ -194,6 +208,7 @@ class Gateway:
         self.leaving.configure(settings.processes.unready_wait, settings.processes.drain)
         if self._peers is not None:
             self._peers.configure(settings.peers)
+        await self._credentials.configure(settings.auth)
         api = await self._own_api()
         for carrier in (self._traffic, self._crew):
             if carrier is not None:
@@ -296,12 +311,18 @@ class Gateway:
                 *self._state.degraded(),
                 *([] if self._peers is None else self._peers.degraded()),
                 *lagging(self._discovery, time.monotonic()),
+                *self._credentials.degraded(),
             ],
         )
 
     def hosts(self) -> Sequence[HostRecord]:
         """All hosts that are known, with their states; the drained ones as such."""
         return [shown(record, self.drained_hosts) for record in self._pool.records()]
+
+    def host(self, host_id: str) -> HostRecord | None:
+        """One of them, None when it is not known."""
+        record = self._pool.record(host_id)
+        return None if record is None else shown(record, self.drained_hosts)
 
     def metrics(self) -> Iterable[Family]:
         """The gateway's own counters (contract 11.3)."""
@@ -376,4 +397,6 @@ class Gateway:
         self._carrier.declare(self._apps, True)
 
     async def _own_api(self) -> str | None:
-        return await self._doors.open_public() if self.settings.hostnames else None
+        if not self.settings.hostnames:
+            return None
+        return await self._doors.open_public(control=self.settings.auth.control_on_hostnames)

@@ -28,13 +28,14 @@ __all__ = ["ConfigError", "Problem", "Settings", "load", "split_host_port"]
 
 PREFIX = "SMARTGW_"
 FILE_VARIABLE = "SMARTGW_CONFIG"
-# Not settings, but names that a gateway may inherit: its file, the gateway that `smartgw status`
-# asks, the programs that demo and tests start, and the options of `smartgw host` (all but what
-# may be a misspelt host_networks).
+# Not settings, but names that a gateway may inherit: its file, the gateway that commands ask and
+# the token that they show, the programs that demo and tests start, and the options of `smartgw
+# host` (all but what may be a misspelt host_networks).
 OTHER_VARIABLES = re.compile(
-    r"SMARTGW_(CONFIG|ENDPOINT|NATIVE|NATS_SERVER|CHROMIUM|HOST_(?!NET)[A-Z0-9_]+)"
+    r"SMARTGW_(CONFIG|ENDPOINT|TOKEN(_FILE)?|NATIVE|NATS_SERVER|VALKEY_SERVER|CHROMIUM|HOST_(?!NET)[A-Z0-9_]+)"
 )
 MAX_FILE_BYTES = 1 << 20
+_SECRETS = (("bus", "nkey_seed_file"), ("store", "password_file"))
 # Files and folders that may come later: the gateway makes them, or starts without (11.2).
 MADE_BY_US: dict[tuple[str, ...], Callable[[int], bool]] = {
     ("state", "dir"): stat.S_ISDIR,
@@ -243,11 +244,11 @@ def _file_faults(values: Mapping[str, Any]) -> Iterator[tuple[Place, str, str]]:
             continue
         if not stat.S_ISREG(mode):
             yield place, f"{shown(value)} is not a file", "write the path of an existing file"
+        elif key in _SECRETS and mode & 0o077:
+            remedy = f"run: chmod 600 {shlex.quote(value)}"
+            yield place, f"{shown(value)} is open to others", remedy
         elif key == ("bus", "nkey_seed_file"):
-            if mode & 0o077:
-                remedy = f"run: chmod 600 {shlex.quote(value)}"
-                yield place, f"{shown(value)} is open to others", remedy
-            elif not _holds_a_seed(Path(value)):
+            if not _holds_a_seed(Path(value)):
                 remedy = "write the one line that `nk -gen user` prints, beginning with SU"
                 yield place, f"{shown(value)} does not hold the seed of a NATS user", remedy
         elif key == ("auth", "issuer", "jwks_file"):
@@ -420,7 +421,7 @@ def _explain(key: Key, error: ErrorDetails) -> tuple[str, str]:
         return "is no setting", _nearest(key)
     field = _field(key)
     right = f"write {_example(key, field)}"
-    hidden = key[0] == "bus"
+    hidden = key[0] in ("bus", "store")  # a URL may hold a password
     value_shown = "the value" if hidden else shown(value)
     if kind == "missing":
         return "is missing", right

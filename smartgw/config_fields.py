@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from smartgw.config_peers import Peers
 from smartgw.config_values import (
     Access,
+    AuditSink,
     BusServer,
     Count,
     DnsName,
@@ -303,6 +304,11 @@ class Auth(Section):
         description="Seconds that the clocks of issuers and gateway may differ. Larger forgives "
         "bad clocks, and lets tokens live as much longer.",
     )
+    control_on_hostnames: bool = Field(
+        default=True,
+        description="Whether services may control the gateway on its own `hostnames`, too, and not "
+        "at the internal listener alone. false keeps control off the public listener.",
+    )
     issuer: tuple[Issuer, ...] = Field(
         default=(),
         max_length=16,
@@ -454,6 +460,12 @@ class Log(Section):
         default="stdout",
         description='Where one JSON line a request goes: "stdout" (or "-"), "off", or an '
         "absolute path. Lines are dropped and counted, never waited for, when the disk is slow.",
+    )
+    audit: AuditSink = Field(
+        default="stderr",
+        description='Where one JSON line a change made through the API goes: "stderr", "stdout", '
+        '"off", or an absolute path. A change waits for its line, for two seconds at most; a line '
+        "that cannot be written is counted.",
     )
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",

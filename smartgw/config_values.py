@@ -170,6 +170,10 @@ def _access(value: str) -> str:
     return value
 
 
+def _audit_sink(value: str) -> str:
+    return value if value == "stderr" else _access(value)
+
+
 def _text(value: str) -> str:
     if not 1 <= len(value) <= 256 or not value.isprintable():
         refuse(f"{shown(value)} is not 1 to 256 printable characters", "write it as the tokens do")
@@ -223,6 +227,7 @@ BusServer = Annotated[str, AfterValidator(_bus_server)]
 FieldName = Annotated[str, AfterValidator(_field_name)]
 Token = Annotated[str, AfterValidator(_field_name)]
 Access = Annotated[str, AfterValidator(_access)]
+AuditSink = Annotated[str, AfterValidator(_audit_sink)]
 SocketPath = Annotated[str, AfterValidator(_socket_path)]
 Text = Annotated[str, AfterValidator(_text)]
 KeysUrl = Annotated[str, AfterValidator(_keys_url)]

@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from smartgw.cli.endpoint import Endpoint, Unreachable, operator_token
 from smartgw_hosts.challenge import Responder
 from smartgw_hosts.identity import Identity
 from smartgw_hosts.wire import Description, Kind, Message, encode
@@ -189,6 +190,7 @@ class Gateway(Server):
         super().__init__()
         self.cluster = cluster
         self.internal_port = free_port()
+        self._operator: tuple[int, str] | None = None
         self.config = self.folder / "smartgw.toml"
         self.config.write_text(self._config(changes or {}))
 
@@ -205,19 +207,33 @@ class Gateway(Server):
             return self.internal("/readyz")[0] == 200
         return False
 
-    def internal(self, path: str) -> tuple[int, bytes]:
-        """Status and body of a GET at the internal listener."""
+    def internal(self, path: str, method: str = "GET", body: object = None) -> tuple[int, bytes]:
+        """Status and body of a request at the internal listener, by the machine's operator."""
         connection = http.client.HTTPConnection("127.0.0.1", self.internal_port, timeout=5)
+        fields = {"Authorization": f"Bearer {self.operator_token()}"}
+        if body is not None:
+            fields["Content-Type"] = "application/json"
         try:
-            connection.request("GET", path)
+            data = None if body is None else json.dumps(body)
+            connection.request(method, path, data, fields)
             response = connection.getresponse()
             return response.status, response.read()
         finally:
             connection.close()
 
+    def operator_token(self) -> str:
+        """What commands of this machine show the gateway; it changes with the process."""
+        if self._operator is None or self._operator[0] != self.pid:
+            endpoint = Endpoint(f"127.0.0.1:{self.internal_port}")
+            try:
+                self._operator = self.pid, operator_token(endpoint) or ""
+            except Unreachable as error:
+                raise OSError(str(error)) from None
+        return self._operator[1]
+
     def hosts(self) -> dict[str, dict[str, Any]]:
         """Every host that the gateway knows, by id."""
-        status, body = self.internal("/api/v3/discovery/hosts?limit=1000")
+        status, body = self.internal("/api/v3/hosts?limit=1000")
         assert status == 200, body
         return {host["host_id"]: host for host in json.loads(body)["hosts"]}
 

@@ -4,17 +4,19 @@ Owns the two lists. The internal listener has all; the gateway's own hostnames h
 and control where the settings do not close it there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from aiohttp import web
 
 from smartgw.api import internal, public
+from smartgw.api.audit import Audit
 from smartgw.api.credentials import Credentials
 from smartgw.api.discovery import Discovery
 from smartgw.api.gateway import Gateway
 from smartgw.api.observed import HEALTHZ, Observed, healthz
 from smartgw.api.openapi import document
 from smartgw.api.operations import Access, Bound, Call, Guard, Operation, Outcome, Reply
+from smartgw.metrics import Family, by_label, counter
 
 DESCRIPTION = Operation(
     "openapi",
@@ -31,9 +33,10 @@ DESCRIPTION = Operation(
 class Api:
     """Makes the applications of both listeners, once each."""
 
-    def __init__(self, gateway: Gateway, credentials: Credentials) -> None:
+    def __init__(self, gateway: Gateway, credentials: Credentials, audit: Audit) -> None:
         self._credentials = credentials
-        observed = Observed(gateway)
+        self._audit = audit
+        observed = Observed(gateway, self._families)
         discovery = Discovery(gateway)
         self._open: tuple[Bound, ...] = ((HEALTHZ, healthz), *discovery.bounds)
         self._internal: tuple[Bound, ...] = observed.open
@@ -48,6 +51,16 @@ class Api:
         """That of the gateway's own hostnames, with control or without."""
         bounds = _described((*self._open, *(self._control if control else ())), internal=False)
         return public.build(bounds, Guard(self._credentials, internal=False))
+
+    def _families(self) -> Iterable[Family]:
+        yield by_label(
+            "smartgw_api_refused_total",
+            "Credentials that the API refused.",
+            "reason",
+            {reason.value: count for reason, count in self._credentials.refused.items()},
+        )
+        yield counter("smartgw_audit_lines_total", "Lines written.", self._audit.written)
+        yield counter("smartgw_audit_lost_total", "Lines lost.", self._audit.lost)
 
 
 def _described(bounds: Sequence[Bound], *, internal: bool) -> tuple[Bound, ...]:

@@ -163,6 +163,53 @@ class HostFulls(Model):
     next_cursor: NextCursor
 
 
+# ---- clusters ----
+
+
+class ListedCluster(Model):
+    """One cluster of the list."""
+
+    id: Id = Field(examples=["eu-1"])
+    gateways: list[str] = Field(
+        examples=[["https://gw-1.eu.example:8443"]],
+        description="Where its gateways are reached by those of other clusters.",
+    )
+    keys: list[str] = Field(
+        examples=[["ed25519:11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"]],
+        description="Its public keys: one, or two during a rotation.",
+    )
+    state: Literal["active", "draining", "gone"]
+
+
+class Clusters(Model):
+    """The clusters, sorted by their ids, and what holds for all of them."""
+
+    epoch: str = Field(
+        pattern="^[0-9a-f]{16}$",
+        examples=["ac4a0bb3c8d2bca3"],
+        description="Of the ids that are active or draining; two lists of one epoch have the "
+        "same owners.",
+    )
+    affinity: bool = Field(examples=[True], description="Requests go to the owner.")
+    failover: bool = Field(examples=[True], description="Other clusters stand in.")
+    clusters: list[ListedCluster]
+
+
+class OwnerOf(Model):
+    """Whose owner is asked for."""
+
+    app: str = Field(min_length=1, max_length=256, description="The app's id.", examples=["shop"])
+
+
+class Owner(Model):
+    """The owner of an app, null when it is unknown: each cluster then serves what it is asked."""
+
+    app_id: str = Field(examples=["shop"])
+    owner: str | None = Field(examples=["eu-1"])
+    epoch: str | None = Field(examples=["ac4a0bb3c8d2bca3"])
+    mode: Literal["none", "fresh", "grace", "unknown"]
+
+
 # ---- the gateway ----
 
 
@@ -192,3 +239,140 @@ class Drained(Model):
     phase: str | None = Field(default=None, examples=["unready"])
     host: str | None = Field(default=None, examples=["shop-1"])
     drained: bool | None = Field(default=None, examples=[True])
+
+
+# ---- apps ----
+
+_LABEL_TEXT = "The label below every base domain. null: the app's id, where that is a DNS label."
+AppStateName = Literal["active", "suspended", "retired"]
+
+
+class AppWrite(Model):
+    """What the platform decides about an app. A member that is left out has its default."""
+
+    label: str | None = Field(
+        default=None, max_length=256, examples=["shop"], description=_LABEL_TEXT
+    )
+    hostnames: list[Annotated[str, Field(max_length=300)]] = Field(
+        default=[],
+        max_length=1000,
+        examples=[["www.shop.example"]],
+        description="Exact hostnames besides, in Unicode or as A-labels.",
+    )
+    state: AppStateName = Field(
+        default="active",
+        description="A suspended or retired app is answered 503 `app_suspended` or `app_retired`.",
+    )
+    origins: list[Annotated[str, Field(max_length=400)]] = Field(
+        default=[],
+        max_length=100,
+        examples=[["https://app.example"]],
+        description="Origins whose pages may read the app's answers (CORS).",
+    )
+    own_cors: bool = Field(
+        default=False, description="The app answers preflights and sets its CORS fields itself."
+    )
+    limit: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        default=None,
+        examples=[600],
+        description="Requests of one caller in 60 s. null: the gateway's own limit.",
+    )
+    labels: dict[str, Annotated[str, Field(max_length=256)]] = Field(
+        default={},
+        max_length=64,
+        examples=[{"tier": "gold"}],
+        description="Keys and values of your own; they decide nothing.",
+    )
+
+
+class App(Model):
+    """A registered app, as it is in force at this gateway."""
+
+    app_id: str = Field(examples=["shop"])
+    label: str | None = Field(examples=["shop"], description=_LABEL_TEXT)
+    hostnames: list[str] = Field(examples=[["www.shop.example"]])
+    state: AppStateName = Field(examples=["active"])
+    origins: list[str] = Field(examples=[["https://app.example"]])
+    own_cors: bool = Field(examples=[False])
+    limit: int | None = Field(examples=[600])
+    labels: dict[str, str] = Field(examples=[{"tier": "gold"}])
+    served: list[str] = Field(
+        examples=[["shop.smart-app.example", "www.shop.example"]],
+        description="The hostnames that are the app's now.",
+    )
+    etag: str = Field(examples=["5-18f0a1b2c3d"], description="As in the field ETag, unquoted.")
+    updated_at: Time
+
+
+class Apps(Model):
+    """A page of apps."""
+
+    apps: list[App]
+    next_cursor: NextCursor
+    age_seconds: float = Field(
+        examples=[0.0], description="For how long this may be out of date; 0 while it is followed."
+    )
+
+
+class AppsPage(Page):
+    """Which apps of the list."""
+
+    state: AppStateName | None = Field(
+        default=None, description="Only apps in this state.", examples=["active"]
+    )
+
+
+# ---- enrolments ----
+
+
+class EnrolmentWrite(Model):
+    """What a host is trusted with."""
+
+    key: str = Field(
+        max_length=100,
+        examples=["ed25519:11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"],
+        description="Its public key, as `smartgw keygen` prints it.",
+    )
+    apps: list[Annotated[str, Field(max_length=256)]] = Field(
+        max_length=1000,
+        examples=[["shop", "shop-*"]],
+        description="Apps that it may serve; `*` stands for any characters.",
+    )
+    expires: str | None = Field(
+        default=None,
+        max_length=40,
+        examples=["2027-01-31T12:00:00Z"],
+        json_schema_extra={"format": "date-time"},
+        description="When it ends, with an offset; null for never.",
+    )
+
+
+class Enrolment(Model):
+    """An enrolment, as it is in force at this gateway."""
+
+    host_id: str = Field(examples=["shop-1"])
+    cluster: str = Field(examples=["eu-1"])
+    key: str = Field(examples=["ed25519:11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"])
+    key_id: str = Field(examples=["b1c2d3e4f5a60718"])
+    apps: list[str] = Field(examples=[["shop", "shop-*"]])
+    expires: Time | None
+    etag: str = Field(examples=["7-18f0a1b2c3d"], description="As in the field ETag, unquoted.")
+    updated_at: Time
+
+
+class Enrolments(Model):
+    """A page of enrolments."""
+
+    enrolments: list[Enrolment]
+    next_cursor: NextCursor
+    age_seconds: float = Field(
+        examples=[0.0], description="For how long this may be out of date; 0 while it is followed."
+    )
+
+
+class EnrolmentsPage(Page):
+    """Which enrolments of the list."""
+
+    cluster: Id | None = Field(
+        default=None, description="Only hosts of this cluster.", examples=["eu-1"]
+    )

@@ -107,15 +107,17 @@ DRAIN = Operation(
 
 
 class Observed:
-    """`bounds` are the operations with what they do."""
+    """`open` and `control` are the operations with what they do. `more` are further metrics."""
 
     def __init__(
         self,
         gateway: Gateway,
+        more: Callable[[], Iterable[Family]] = tuple,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._gateway = gateway
+        self._more = more
         self._monotonic = monotonic
         self._wall = wall
         self.open: tuple[Bound, ...] = ((READYZ, self._readyz), (METRICS, self._metrics))
@@ -132,7 +134,7 @@ class Observed:
 
     async def _metrics(self, call: Call) -> web.Response:
         await self._gateway.refresh()
-        families = [*self._common_families(), *self._gateway.metrics()]
+        families = [*self._common_families(), *self._gateway.metrics(), *self._more()]
         return web.Response(
             body=metrics.render(families).encode("utf-8"),
             headers={"Content-Type": metrics.CONTENT_TYPE},

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
@@ -138,9 +138,8 @@ class Guard:
         path = self._credentials.operator.path
         if not self._internal or path is None:
             return 'Bearer realm="smartgw"'
-        # Where a command of this machine finds its token; ASCII, with nothing to escape.
-        name = "".join(c if re.match(r"[!#-\[\]-~ ]", c) else "?" for c in str(path))
-        return f'Bearer realm="smartgw", operator="{name}"'
+        # Where a command of this machine finds its token.
+        return f'Bearer realm="smartgw", operator="{quote(str(path))}"'
 
 
 def mount(application: web.Application, bounds: Sequence[Bound], guard: Guard) -> None:

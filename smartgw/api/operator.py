@@ -22,21 +22,20 @@ _log = logging.getLogger(__name__)
 
 
 class Operator:
-    """`endpoint` is the internal listener, as commands name it; `caller` is who the operator is.
-
-    Attributes: `path` of the file, None while there is none.
-    """
+    """`caller` is who the operator is. Attributes: `path` of the file, None while there is none."""
 
     caller = Caller(Role.SERVICE, "operator", "operator", "operator")
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self) -> None:
         self.path: Path | None = None
-        self._endpoint = endpoint
         self._token = f"smartgw-operator-{secrets.token_urlsafe(32)}"
 
-    def write(self, folders: Sequence[Path]) -> None:
-        """Write the file into the first folder that takes it; no harm when none does."""
-        text = json.dumps({"endpoint": self._endpoint, "token": self._token}) + "\n"
+    def write(self, folders: Sequence[Path], endpoint: str) -> None:
+        """Write the file into the first folder that takes it; no harm when none does.
+
+        `endpoint` is the address of the internal listener.
+        """
+        text = json.dumps({"endpoint": endpoint, "token": self._token}) + "\n"
         for folder in folders:
             try:
                 folder.mkdir(mode=0o700, exist_ok=True)

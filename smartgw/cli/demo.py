@@ -153,8 +153,8 @@ class Running:
 
 def _listens(cluster: Cluster) -> bool:
     """Whether the gateway is on the bus."""
-    answer = _get(cluster.internal, "localhost", "/api/v3/status")
-    return answer is not None and bool(json.loads(answer)["bus"]["connected"])
+    answer = _get(cluster.internal, "localhost", "/metrics")
+    return answer is not None and b"\nsmartgw_bus_connected 1\n" in answer
 
 
 def _serves(cluster: Cluster) -> bool:

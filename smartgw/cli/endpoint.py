@@ -1,52 +1,240 @@
-"""How a command asks a running gateway: by the internal API of its internal listener.
+"""How a command asks a running gateway: by the API of its internal listener, as a service.
 
-Owns which one is asked when none is named, how long, and what is said when nothing answers. What
-an answer means is the command's.
+Owns which gateways are asked when none is named, where the token comes from, how long is waited,
+and what is said when nothing answers. What an answer means is the command's.
 """
 
+import argparse
 import http.client
+import ipaddress
 import json
-from collections.abc import Mapping
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from smartgw.cli import CommandError
 
 DEFAULT_ENDPOINT = "127.0.0.1:9080"
 ENDPOINT_VARIABLE = "SMARTGW_ENDPOINT"
-TIMEOUT = 5.0
+TOKEN_VARIABLE = "SMARTGW_TOKEN"
+TOKEN_FILE_VARIABLE = "SMARTGW_TOKEN_FILE"
+TIMEOUT = 10.0
+MAX_ANSWER = 64 << 20
+MAX_TOKEN = 16_384
+_OPERATOR = re.compile(r'operator="([^"]*)"')
+WHERE = f"""\
+The gateway is the one of --endpoint, else ${ENDPOINT_VARIABLE}, else those of a demo that runs in
+--dir, else {DEFAULT_ENDPOINT}. The token of a service is that of --token-file or --token, else
+${TOKEN_VARIABLE} or ${TOKEN_FILE_VARIABLE}, else the demo's; without any, the file that the
+gateway made for the operator of its machine, which its own user (and root) can read.
+"""
 
 
 class Unreachable(Exception):
-    """The internal listener did not answer, or not as one; the text has a remedy."""
+    """Nothing answered, or not as a gateway; the text has a remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One gateway: `host:port` or a URL, and the token to show it, if one is known."""
+
+    address: str
+    token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a gateway said: `body` is its JSON, None when there was none."""
+
+    status: int
+    body: Any
+    etag: str | None
+
+    @property
+    def error(self) -> str:
+        """The sentence of an error."""
+        error = self.body.get("error", {}) if isinstance(self.body, dict) else {}
+        return str(error.get("message") or f"the gateway answered {self.status}")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options by which a gateway is named."""
+    parser.add_argument(
+        "--endpoint", metavar="HOST:PORT", help="the gateway's internal listener, or a URL"
+    )
+    parser.add_argument(
+        "--token-file", metavar="FILE", type=Path, help="file with the token of a service"
+    )
+    parser.add_argument(
+        "--token", metavar="TOKEN", help="the token itself; other users may see it in `ps`"
+    )
+    parser.add_argument(
+        "--dir", default=Path(".demo"), type=Path, help="the folder of the demo (default: .demo)"
+    )
+
+
+def endpoints(args: argparse.Namespace) -> list[Endpoint]:
+    """The gateways that are meant, with their tokens. Raises CommandError."""
+    addresses, demo_token = _demo(args.dir)
+    token = _token(args)
+    if named := args.endpoint or os.environ.get(ENDPOINT_VARIABLE):
+        return [Endpoint(named, token or (demo_token if named in addresses else None))]
+    if addresses:
+        return [Endpoint(address, token or demo_token) for address in addresses]
+    return [Endpoint(DEFAULT_ENDPOINT, token)]
+
+
+def _demo(folder: Path) -> tuple[list[str], str | None]:
+    """The internal listeners and the service token of a demo that runs in a folder."""
+    try:
+        facts = json.loads((folder / "demo.json").read_bytes())
+        addresses = [str(cluster["internal"]) for cluster in facts["clusters"]]
+        tokens = facts.get("tokens") or {}
+        return addresses, tokens.get("service")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return [], None
+
+
+def _token(args: argparse.Namespace) -> str | None:
+    if args.token:
+        return str(args.token)
+    path = args.token_file
+    if path is None:
+        if token := os.environ.get(TOKEN_VARIABLE):
+            return token
+        path = os.environ.get(TOKEN_FILE_VARIABLE)
+    if not path:
+        return None
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read(MAX_TOKEN).strip()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        raise CommandError(f"{path}: the token cannot be read: {reason}") from None
 
 
 def ask(
-    endpoint: str, path: str, body: Mapping[str, object] | None = None
-) -> tuple[int, dict[str, Any]]:
-    """GET `path` at `endpoint`, or POST `body` to it; return the status and the JSON object.
+    endpoint: Endpoint,
+    method: str,
+    path: str,
+    body: Mapping[str, object] | None = None,
+    fields: Mapping[str, str] | None = None,
+) -> Answer:
+    """Send a request; as the operator of the machine, where no token is known and one is needed.
 
     Raises Unreachable when nothing there answers as a gateway does.
     """
-    method, data, fields = "GET", None, {}
+    answer, challenge, peer = _ask(endpoint, method, path, body, fields or {})
+    if answer.status == 401 and endpoint.token is None:
+        token = _written_token(challenge, endpoint.address, peer)
+        if token is not None:
+            with_token = Endpoint(endpoint.address, token)
+            answer, _, _ = _ask(with_token, method, path, body, fields or {})
+    return answer
+
+
+def operator_token(endpoint: Endpoint) -> str | None:
+    """The token of the machine's operator, for whoever speaks to the API by other means.
+
+    Raises Unreachable.
+    """
+    _, challenge, peer = _ask(endpoint, "GET", "/api/v3/status", None, {})
+    return _written_token(challenge, endpoint.address, peer)
+
+
+def _ask(
+    endpoint: Endpoint,
+    method: str,
+    path: str,
+    body: Mapping[str, object] | None,
+    fields: Mapping[str, str],
+) -> tuple[Answer, str, str]:
+    """Return the answer, the challenge of a 401, and the address that was asked."""
+    sent = {"Accept": "application/json", **fields}
+    data = None
     if body is not None:
-        method, data = "POST", json.dumps(body)
-        fields = {"Content-Type": "application/json"}
+        data = json.dumps(body)
+        sent["Content-Type"] = "application/json"
     connection = None
     try:
-        connection = http.client.HTTPConnection(endpoint, timeout=TIMEOUT)
-        connection.request(method, path, data, fields)
+        connection = _connection(endpoint.address)
+        if endpoint.token is not None:
+            sent["Authorization"] = f"Bearer {endpoint.token}"
+        connection.connect()
+        peer = str(connection.sock.getpeername()[0])
+        connection.request(method, path, data, sent)
         response = connection.getresponse()
-        answer = json.loads(response.read())
+        text = response.read(MAX_ANSWER)
+        value = json.loads(text) if text else None
+        answer = Answer(response.status, value, response.headers.get("ETag"))
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise Unreachable(
-            f"no gateway answers at {endpoint} ({reason}); "
+            f"no gateway answers at {endpoint.address} ({reason}); "
             "start one, or name its internal listener with --endpoint HOST:PORT"
         ) from None
     finally:
         if connection is not None:
             connection.close()
-    if not isinstance(answer, dict):
+    if not isinstance(value, dict | None):
         raise Unreachable(
-            f"{endpoint} answered {path} with {response.status}; "
+            f"{endpoint.address} answered {path} with {response.status}; "
             "name the internal listener of a gateway with --endpoint HOST:PORT"
         )
-    return response.status, answer
+    return answer, response.headers.get("WWW-Authenticate") or "", peer
+
+
+def _connection(address: str) -> http.client.HTTPConnection:
+    if "://" not in address:
+        return http.client.HTTPConnection(address, timeout=TIMEOUT)
+    url = urlsplit(address)
+    if url.scheme not in ("http", "https") or not url.hostname or url.path.strip("/"):
+        raise ValueError("write HOST:PORT, or http:// or https:// and a host")
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    return kind(url.hostname, url.port, timeout=TIMEOUT)
+
+
+def _written_token(challenge: str, address: str, peer: str) -> str | None:
+    """Read the token from the file that a 401 names, if it was made for that very listener.
+
+    A program that took the listener's place elsewhere must not get what is shown to the real one.
+    """
+    found = _OPERATOR.search(challenge)
+    if found is None:
+        return None
+    path = unquote(found[1])
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        with open(descriptor, encoding="ascii") as file:
+            mode = os.fstat(descriptor).st_mode
+            if not stat.S_ISREG(mode) or mode & 0o077:
+                return None
+            written = json.loads(file.read(MAX_TOKEN))
+        return str(written["token"]) if _is_at(written["endpoint"], address, peer) else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _is_at(endpoint: str, address: str, peer: str) -> bool:
+    """Say whether the listener of a file is the one that was asked, at `peer`."""
+    host, _, port = endpoint.rpartition(":")
+    asked = urlsplit(address if "://" in address else f"//{address}")
+    bound, reached = ipaddress.ip_address(host.strip("[]")), ipaddress.ip_address(peer)
+    return int(port) == (asked.port or 80) and (bound == reached or bound.is_unspecified)
+
+
+def done(answer: Answer, expected: Sequence[int] = (200,)) -> Any:
+    """The body of a success. Raises CommandError with the gateway's own sentence."""
+    if answer.status in expected:
+        return answer.body
+    if answer.status == 401:
+        raise CommandError(
+            "the gateway wants the token of a service: name its file with --token-file, or run "
+            "this as the gateway's own user on its machine"
+        )
+    raise CommandError(answer.error)

@@ -105,7 +105,8 @@ def _until(lines: Iterable[bytes], args: argparse.Namespace) -> "Iterator[Entry]
 
 
 def _show(player: "Player", last: "Entry", host_id: str | None, *, as_json: bool) -> int:
-    from smartgw.api.internal import host_json, rfc3339
+    from smartgw.api.answers import rfc3339
+    from smartgw.api.observed import host_json
 
     offset = last.wall - last.now
     hosts = [
@@ -144,7 +145,7 @@ def _tell(
     as_json: bool,
 ) -> None:
     """Print what an input changed for a host, or that a message of its was refused."""
-    from smartgw.api.internal import rfc3339
+    from smartgw.api.answers import rfc3339
 
     if ignored is not None:
         step = f"ignored ({ignored.reason}: {ignored.detail})"

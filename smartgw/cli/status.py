@@ -1,20 +1,19 @@
 """`smartgw status`: what a running gateway says of itself, as a table or as JSON (contract 12.4).
 
 Owns which gateway is asked and how its answers are laid out. All facts come from the internal
-API (`/api/v3/status`, `/api/v3/discovery/hosts`); nothing is judged here.
+API (`/api/v3/status`, `/api/v3/hosts`); nothing is judged here.
 """
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from smartgw.cli import endpoint as internal
-from smartgw.cli.endpoint import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE, Unreachable
+from smartgw.cli import CommandError
+from smartgw.cli import endpoint as gateways
+from smartgw.cli.endpoint import WHERE, Endpoint, Unreachable
 
 HELP = "show the gateway, its bus, hosts, apps and traffic"
 
@@ -24,21 +23,14 @@ PAGE = 1000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--endpoint",
-        metavar="HOST:PORT",
-        help="the gateway's internal listener; by default what SMARTGW_ENDPOINT names, else the "
-        f"gateways of a running demo, else {DEFAULT_ENDPOINT}",
-    )
-    parser.add_argument(
-        "--dir", default=".demo", type=Path, help="the folder of the demo (default: .demo)"
-    )
+    parser.epilog = WHERE
+    gateways.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
     parser.add_argument("--watch", action="store_true", help="again every 2 s, until Ctrl-C")
 
 
 def run(args: argparse.Namespace) -> int:
-    endpoints = _endpoints(args.endpoint, args.dir)
+    endpoints = gateways.endpoints(args)
     try:
         while True:
             code = _show(endpoints, as_json=args.json, clear=args.watch and not args.json)
@@ -49,62 +41,54 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
 
-def _endpoints(given: str | None, demo: Path) -> list[str]:
-    if endpoint := given or os.environ.get(ENDPOINT_VARIABLE):
-        return [endpoint]
-    try:
-        clusters = json.loads((demo / "demo.json").read_bytes())["clusters"]
-        return [str(cluster["internal"]) for cluster in clusters]
-    except (OSError, ValueError, LookupError, TypeError):
-        return [DEFAULT_ENDPOINT]
-
-
-def _show(endpoints: Sequence[str], *, as_json: bool, clear: bool) -> int:
-    gateways: list[dict[str, Any]] = []
+def _show(endpoints: Sequence[Endpoint], *, as_json: bool, clear: bool) -> int:
+    found: list[dict[str, Any]] = []
     for endpoint in endpoints:
         try:
             status, hosts = ask(endpoint, every_host=as_json)
-            gateways.append({"endpoint": endpoint, "status": status, "hosts": hosts})
-        except Unreachable as error:
-            gateways.append({"endpoint": endpoint, "error": str(error)})
+            found.append({"endpoint": endpoint.address, "status": status, "hosts": hosts})
+        except (Unreachable, CommandError) as error:
+            found.append({"endpoint": endpoint.address, "error": str(error)})
     if as_json:
-        print(json.dumps({"gateways": gateways}), flush=True)
+        print(json.dumps({"gateways": found}), flush=True)
     else:
         blocks = []
-        for gateway in gateways:
+        for gateway in found:
             if "error" not in gateway:
                 blocks.append("\n".join(table(gateway["status"], gateway["hosts"])))
         text = "\n\n".join(blocks)
         print("\x1b[2J\x1b[H" + text if clear else text, flush=True)
-    failed = [gateway for gateway in gateways if "error" in gateway]
+    failed = [gateway for gateway in found if "error" in gateway]
     for gateway in failed:
         print(f"smartgw status: {gateway['error']}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def ask(endpoint: str, *, every_host: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def ask(endpoint: Endpoint, *, every_host: bool) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The status and the hosts (the first page only, unless `every_host`) at `endpoint`.
 
-    Raises Unreachable, with a remedy, when nothing there answers as a gateway does.
+    Raises, with a remedy, Unreachable when nothing there answers as a gateway does, CommandError
+    when it does not answer us.
     """
     status = _get(endpoint, "/api/v3/status")
     hosts: list[dict[str, Any]] = []
     cursor: str | None = ""
     while cursor is not None:
-        page = _get(endpoint, f"/api/v3/discovery/hosts?limit={PAGE}&cursor={cursor}")
+        page = _get(endpoint, f"/api/v3/hosts?limit={PAGE}&cursor={cursor}")
         hosts.extend(page.get("hosts", []))
         cursor = page.get("next_cursor") if every_host else None
     return status, hosts
 
 
-def _get(endpoint: str, path: str) -> dict[str, Any]:
-    status, answer = internal.ask(endpoint, path)
-    if status != 200:
+def _get(endpoint: Endpoint, path: str) -> dict[str, Any]:
+    answer = gateways.ask(endpoint, "GET", path)
+    if answer.status == 404:
         raise Unreachable(
-            f"{endpoint} answered {path} with {status}; "
+            f"{endpoint.address} answered {path} with 404; "
             "name the internal listener of a gateway with --endpoint HOST:PORT"
         )
-    return answer
+    found: dict[str, Any] = gateways.done(answer)
+    return found
 
 
 def table(status: Mapping[str, Any], hosts: Sequence[Mapping[str, Any]]) -> Iterable[str]:

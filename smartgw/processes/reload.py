@@ -15,7 +15,11 @@ FIXED = (
     ("discovery",),
     ("state",),
     ("identity",),
+    ("rates", "window"),
+    ("rates", "callers"),
+    ("store",),
     ("log", "access"),
+    ("log", "audit"),
     ("processes", "workers"),
     ("processes", "handover"),
 )

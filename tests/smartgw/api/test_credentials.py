@@ -24,7 +24,7 @@ from tests.smartgw.api import issuing
 
 @asynccontextmanager
 async def credentials(auth: Auth) -> AsyncIterator[Credentials]:
-    made = Credentials(auth, Operator("127.0.0.1:9080"))
+    made = Credentials(auth, Operator())
     made.start()
     try:
         yield made
@@ -85,7 +85,7 @@ async def test_without_issuers_nobody_counts_but_the_operator() -> None:
 async def test_the_operator_is_who_can_read_the_file(tmp_path: Path) -> None:
     """10.1: the token of this machine's operator counts at the internal listener only."""
     async with credentials(Auth()) as made:
-        made.operator.write([tmp_path / "state"])
+        made.operator.write([tmp_path / "state"], "127.0.0.1:9080")
         path = made.operator.path
         assert path is not None
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -103,9 +103,9 @@ async def test_the_operator_is_who_can_read_the_file(tmp_path: Path) -> None:
 
 def test_the_file_of_the_next_generation_stays(tmp_path: Path) -> None:
     """11.1: a generation that ends leaves alone what the next one has written."""
-    old, new = Operator("127.0.0.1:9080"), Operator("127.0.0.1:9080")
-    old.write([tmp_path])
-    new.write([tmp_path])
+    old, new = Operator(), Operator()
+    old.write([tmp_path], "127.0.0.1:9080")
+    new.write([tmp_path], "127.0.0.1:9080")
     old.remove()
     assert new.path is not None
     assert new.path.exists()
@@ -117,8 +117,9 @@ def test_a_folder_that_takes_no_file_is_passed_over(
 ) -> None:
     """10.1: a disk that is full or read-only costs the file's place, not the start."""
     (tmp_path / "file").touch()
-    operator = Operator("127.0.0.1:9080")
-    operator.write([tmp_path / "file", tmp_path / "none" / "none", tmp_path])
+    operator = Operator()
+    folders = [tmp_path / "file", tmp_path / "none" / "none", tmp_path]
+    operator.write(folders, "127.0.0.1:9080")
     assert operator.path == tmp_path / "operator.json"
     assert "cannot be written" in caplog.text
 

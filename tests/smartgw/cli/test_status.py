@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
-from smartgw.api import internal
+from smartgw.api.api import Api
+from smartgw.api.audit import Audit
+from smartgw.api.credentials import Credentials
+from smartgw.api.operator import Operator
 from smartgw.cli import status
+from smartgw.config_fields import Auth
 from smartgw.metrics import Family
 from tests.apis import serving
 
@@ -86,13 +90,19 @@ class Gateway:
     def hosts(self) -> Sequence[Host]:
         return self.all_hosts
 
+    def host(self, host_id: str) -> Host | None:
+        return None
+
     def metrics(self) -> Iterable[Family]:
         return []
 
 
 @pytest.fixture
-async def endpoint() -> AsyncIterator[str]:
-    async with serving(internal.build(Gateway())) as address:
+async def endpoint(tmp_path: Path) -> AsyncIterator[str]:
+    operator = Operator()
+    api = Api(Gateway(), Credentials(Auth(), operator), Audit("off", "g1", "east"))
+    async with serving(api.internal("localhost")) as address:
+        operator.write([tmp_path], address)
         yield address
 
 
@@ -150,19 +160,6 @@ def test_nobody_there_fails_with_a_remedy(
     error = capsys.readouterr().err
     assert f"no gateway answers at {endpoint_text}" in error
     assert "--endpoint HOST:PORT" in error
-
-
-def test_where_the_endpoint_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """12.4: the option, then SMARTGW_ENDPOINT, then a demo, then the default."""
-    monkeypatch.delenv("SMARTGW_ENDPOINT", raising=False)
-    assert status._endpoints(None, tmp_path) == ["127.0.0.1:9080"]
-    (tmp_path / "demo.json").write_text('{"clusters": [{"internal": "127.0.0.1:9"}, {"x": 1}]}')
-    assert status._endpoints(None, tmp_path) == ["127.0.0.1:9080"]
-    (tmp_path / "demo.json").write_text('{"clusters": [{"internal": "127.0.0.1:9"}]}')
-    assert status._endpoints(None, tmp_path) == ["127.0.0.1:9"]
-    monkeypatch.setenv("SMARTGW_ENDPOINT", "[::1]:9080")
-    assert status._endpoints(None, tmp_path) == ["[::1]:9080"]
-    assert status._endpoints("127.0.0.1:7", tmp_path) == ["127.0.0.1:7"]
 
 
 @pytest.mark.parametrize(

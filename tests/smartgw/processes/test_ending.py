@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from smartgw.cli.endpoint import Endpoint
 from smartgw.cli.status import ask, table
 from smartgw.proxy.websocket import GOING_AWAY
 from tests.gateway import Cluster, Config, Gateway, wait_until
@@ -228,7 +229,7 @@ def test_drain_of_a_host(ending: Cluster, connect: Connect) -> None:
         assert status(gateway)["gateway"]["drained_hosts"] == [host.host_id]
         assert slow.answer().body == b"done"
         assert gateway.state(host.host_id) == "drained"
-        shown = list(table(*ask(f"127.0.0.1:{gateway.internal_port}", every_host=True)))
+        shown = list(table(*ask(Endpoint(f"127.0.0.1:{gateway.internal_port}"), every_host=True)))
         undo = f"smartgw drain --host {host.host_id} --undo"
         assert any(line.endswith(f"by an operator; {undo}") for line in shown)
         assert any(line.startswith(f"drained   {host.host_id}") for line in shown)

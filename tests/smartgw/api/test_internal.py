@@ -3,103 +3,31 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession
 
-from smartgw.api import internal
-from smartgw.metrics import Family, counter
+from smartgw.api.observed import Observed
 from smartgw.processes.drain import Phase
 from tests.apis import serving
+from tests.smartgw.api.fakes import FakeGateway, FakeHost, FakeReadiness, api_of
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
-
-
-@dataclass(frozen=True, slots=True)
-class FakeKey:
-    text: str = "ed25519:" + "A" * 43
-
-
-@dataclass(frozen=True, slots=True)
-class FakeHost:
-    host_id: str
-    state: str = "healthy"
-    reason: str = "verified"
-    since: float = 90.0
-    verified_at: float | None = 95.0
-    boot: int = 1
-    address: str = "http://127.0.0.1:9000"
-    pending_address: str | None = None
-    pending_reason: str = ""
-    detail: str = ""
-    key: FakeKey = field(default_factory=FakeKey)
-    apps: tuple[str, ...] = ("shop",)
-    refused_apps: tuple[tuple[str, str], ...] = ()
-    weight: int = 100
-    region: str = ""
-    version: str = "1"
-
-
-@dataclass(frozen=True, slots=True)
-class FakeReadiness:
-    ready: bool = True
-    missing: tuple[str, ...] = ()
-    degraded: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class FakeLeaving:
-    phase: Phase = Phase.SERVING
-    final: bool = False
-
-    async def begin(self) -> None:
-        self.phase = Phase.UNREADY
-
-    async def undo(self) -> bool:
-        if not self.final:
-            self.phase = Phase.SERVING
-        return not self.final
-
-
-@dataclass(slots=True)
-class FakeGateway:
-    leaving: FakeLeaving = field(default_factory=FakeLeaving)
-    refreshed: int = 0
-    all_hosts: list[FakeHost] = field(default_factory=list)
-    now_ready: FakeReadiness = field(default_factory=FakeReadiness)
-    broken: bool = False
-
-    def status(self) -> Mapping[str, Any]:
-        if self.broken:
-            raise RuntimeError("secret detail")
-        return {"gateway": {"id": "g1", "cluster": "east"}, "bus": {"connected": True}}
-
-    async def refresh(self) -> None:
-        self.refreshed += 1
-
-    async def drain_host(self, host_id: str, *, undo: bool) -> bool:
-        return any(host.host_id == host_id for host in self.all_hosts)
-
-    def readiness(self) -> FakeReadiness:
-        return self.now_ready
-
-    def hosts(self) -> Sequence[FakeHost]:
-        return self.all_hosts
-
-    def metrics(self) -> Iterable[Family]:
-        return [counter("smartgw_requests_total", "Requests.", 3)]
 
 
 class Api:
     """The API on a real port: `get` returns status, headers and the JSON (or text) body."""
 
-    def __init__(self, session: ClientSession, address: str, gateway: FakeGateway) -> None:
+    def __init__(
+        self, session: ClientSession, address: str, gateway: FakeGateway, token: str
+    ) -> None:
         self.session = session
         self.address = address
         self.gateway = gateway
+        self.token = token
 
     async def call(
         self,
@@ -110,25 +38,29 @@ class Api:
         body: str | None = None,
     ) -> tuple[int, Mapping[str, str], Any]:
         address = self.address + path
-        async with self.session.request(method, address, headers=headers, data=body) as response:
+        fields = {"Authorization": f"Bearer {self.token}", **(headers or {})}
+        async with self.session.request(method, address, headers=fields, data=body) as response:
             text = await response.text()
             is_json = response.content_type == "application/json"
             return response.status, response.headers, json.loads(text) if is_json else text
 
-    async def drain(self, body: str = "", **headers: str) -> tuple[int, Mapping[str, str], Any]:
+    async def drain(self, body: str = "{}", **headers: str) -> tuple[int, Mapping[str, str], Any]:
         """POST to drain, as JSON."""
         fields = {"Content-Type": "application/json", **headers}
         return await self.call("/api/v3/drain", method="POST", headers=fields, body=body)
 
 
 @pytest.fixture
-async def api() -> AsyncIterator[Api]:
-    gateway = FakeGateway()
-    application = internal.build(
-        gateway, host="gw.internal", monotonic=lambda: 100.0, wall=lambda: 1_700_000_000.0
+async def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
+    monkeypatch.setattr(
+        Observed.__init__, "__defaults__", (tuple, lambda: 100.0, lambda: 1_700_000_000.0)
     )
-    async with serving(application) as address, ClientSession() as session:
-        yield Api(session, f"http://{address}", gateway)
+    gateway = FakeGateway()
+    made, credentials = api_of(gateway)
+    credentials.operator.write([tmp_path], "127.0.0.1:9080")
+    token = json.loads((tmp_path / "operator.json").read_text())["token"]
+    async with serving(made.internal("gw.internal")) as address, ClientSession() as session:
+        yield Api(session, f"http://{address}", gateway, token)
 
 
 async def test_healthz_says_alive(api: Api) -> None:
@@ -178,7 +110,7 @@ async def test_a_host_is_shown_in_full(api: Api) -> None:
             pending_address="http://127.0.0.1:9001",
         )
     ]
-    _, _, body = await api.call("/api/v3/discovery/hosts")
+    _, _, body = await api.call("/api/v3/hosts")
     assert body == {
         "hosts": [
             {
@@ -211,7 +143,7 @@ async def test_pages_follow_one_another_and_miss_nobody(api: Api) -> None:
     seen: list[str] = []
     cursor: str | None = ""
     while cursor is not None:
-        _, _, body = await api.call(f"/api/v3/discovery/hosts?limit=10&cursor={cursor}")
+        _, _, body = await api.call(f"/api/v3/hosts?limit=10&cursor={cursor}")
         seen += [host["host_id"] for host in body["hosts"]]
         cursor = body["next_cursor"]
     assert seen == [f"h{n:03d}" for n in range(25)]
@@ -246,9 +178,9 @@ async def test_status_counts_hosts_and_apps(api: Api) -> None:
     [
         ("GET", "/nothing", 404, "not_found"),
         ("POST", "/readyz", 405, "method_not_allowed"),
-        ("GET", "/api/v3/discovery/hosts?limit=0", 400, "bad_parameter"),
-        ("GET", "/api/v3/discovery/hosts?limit=1001", 400, "bad_parameter"),
-        ("GET", "/api/v3/discovery/hosts?limit=%D9%A1", 400, "bad_parameter"),
+        ("GET", "/api/v3/hosts?limit=0", 400, "bad_parameter"),
+        ("GET", "/api/v3/hosts?limit=1001", 400, "bad_parameter"),
+        ("GET", "/api/v3/hosts?limit=%D9%A1", 400, "bad_parameter"),
     ],
 )
 async def test_errors_have_one_shape(
@@ -259,7 +191,8 @@ async def test_errors_have_one_shape(
     assert got == status
     assert headers["X-Request-Id"] == "r:1"
     assert set(body) == {"error"}
-    assert set(body["error"]) == {"reason", "message", "request_id"}
+    assert set(body["error"]) - {"parameter"} == {"status", "reason", "message", "request_id"}
+    assert body["error"]["status"] == status
     assert (body["error"]["reason"], body["error"]["request_id"]) == (reason, "r:1")
 
 
@@ -329,7 +262,7 @@ async def test_a_form_of_a_web_page_drains_nothing(api: Api, content_type: str) 
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:9080"])
-@pytest.mark.parametrize("path", ["/api/v3/drain", "/api/v3/discovery/hosts", "/healthz"])
+@pytest.mark.parametrize("path", ["/api/v3/drain", "/api/v3/hosts", "/healthz"])
 async def test_no_web_page_is_answered(api: Api, origin: str, path: str) -> None:
     """11.3: the internal listener is for programs; whatever has an Origin comes from a page."""
     fields = {"Content-Type": "application/json", "Origin": origin}

@@ -9,7 +9,12 @@ import pytest
 from aiohttp import ClientSession
 
 from smartgw.api import public
-from smartgw.api.internal import Gateway
+from smartgw.api.credentials import Credentials
+from smartgw.api.discovery import Discovery
+from smartgw.api.gateway import Gateway
+from smartgw.api.operations import Guard
+from smartgw.api.operator import Operator
+from smartgw.config_fields import Auth
 from tests.apis import serving
 
 HOSTS = "/api/v3/discovery/hosts"
@@ -51,7 +56,9 @@ class Api:
 @pytest.fixture
 async def api() -> AsyncIterator[Api]:
     api = Api()
-    application = public.build(cast("Gateway", api.gateway), monotonic=lambda: api.now)
+    discovery = Discovery(cast("Gateway", api.gateway), monotonic=lambda: api.now)
+    guard = Guard(Credentials(Auth(), Operator()), internal=False)
+    application = public.build(discovery.bounds, guard)
     async with serving(application) as api.address, ClientSession() as api.session:
         yield api
 

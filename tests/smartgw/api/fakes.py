@@ -1,0 +1,97 @@
+"""A gateway that is a plain object, for tests of its API alone."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from smartgw.api.api import Api
+from smartgw.api.audit import Audit
+from smartgw.api.credentials import Credentials
+from smartgw.api.operator import Operator
+from smartgw.config_fields import Auth
+from smartgw.metrics import Family, counter
+from smartgw.processes.drain import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class FakeKey:
+    text: str = "ed25519:" + "A" * 43
+
+
+@dataclass(frozen=True, slots=True)
+class FakeHost:
+    host_id: str
+    state: str = "healthy"
+    reason: str = "verified"
+    since: float = 90.0
+    verified_at: float | None = 95.0
+    boot: int = 1
+    address: str = "http://127.0.0.1:9000"
+    pending_address: str | None = None
+    pending_reason: str = ""
+    detail: str = ""
+    key: FakeKey = field(default_factory=FakeKey)
+    apps: tuple[str, ...] = ("shop",)
+    refused_apps: tuple[tuple[str, str], ...] = ()
+    weight: int = 100
+    region: str = ""
+    version: str = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class FakeReadiness:
+    ready: bool = True
+    missing: tuple[str, ...] = ()
+    degraded: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class FakeLeaving:
+    phase: Phase = Phase.SERVING
+    final: bool = False
+
+    async def begin(self) -> None:
+        self.phase = Phase.UNREADY
+
+    async def undo(self) -> bool:
+        if not self.final:
+            self.phase = Phase.SERVING
+        return not self.final
+
+
+@dataclass(slots=True)
+class FakeGateway:
+    leaving: FakeLeaving = field(default_factory=FakeLeaving)
+    refreshed: int = 0
+    all_hosts: list[FakeHost] = field(default_factory=list)
+    now_ready: FakeReadiness = field(default_factory=FakeReadiness)
+    broken: bool = False
+
+    def status(self) -> Mapping[str, Any]:
+        if self.broken:
+            raise RuntimeError("secret detail")
+        return {"gateway": {"id": "g1", "cluster": "east"}, "bus": {"connected": True}}
+
+    async def refresh(self) -> None:
+        self.refreshed += 1
+
+    async def drain_host(self, host_id: str, *, undo: bool) -> bool:
+        return any(host.host_id == host_id for host in self.all_hosts)
+
+    def readiness(self) -> FakeReadiness:
+        return self.now_ready
+
+    def hosts(self) -> Sequence[FakeHost]:
+        return self.all_hosts
+
+    def host(self, host_id: str) -> FakeHost | None:
+        return next((host for host in self.all_hosts if host.host_id == host_id), None)
+
+    def metrics(self) -> Iterable[Family]:
+        return [counter("smartgw_requests_total", "Requests.", 3)]
+
+
+def api_of(gateway: FakeGateway, auth: Auth | None = None) -> tuple[Api, Credentials]:
+    """The API of a gateway, its changes told to nobody."""
+    credentials = Credentials(auth or Auth(), Operator())
+    return Api(gateway, credentials, Audit("off", "g1", "east")), credentials
