@@ -91,6 +91,17 @@ CHECKS = (
         pytest("tests/smartgw/test_browser.py"),
     ),
     Check(
+        "cors",
+        "Preflights are answered with every upstream down, and an answer allows one origin, ours.",
+        pytest("tests/smartgw/routing/test_cors.py", "tests/smartgw/proxy/test_cors.py"),
+    ),
+    Check(
+        "cors-browser",
+        "In a real browser: allowed and refused origins, credentials, preflight cached, our errors "
+        "readable by the page's script.",
+        pytest("tests/smartgw/test_browser_cors.py"),
+    ),
+    Check(
         "autobahn",
         "No Autobahn WebSocket case fails through the gateway that the echo alone passes.",
         # The rest of the compression series takes many minutes and shows nothing more.

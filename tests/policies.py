@@ -1,0 +1,74 @@
+"""A gateway that is told the policies of its apps by a file: `with PolicyGateway(...)`.
+
+Run as a program it is `smartgw serve` whose routes carry the policies of the JSON file that it is
+given first. Decides nothing of what a policy means.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from smartgw import cli
+from smartgw.routing.cors import check_origin
+from smartgw.routing.policy import DEFAULT_POLICY, AppPolicy, AppState
+from smartgw.routing.table import Route, Snapshot
+from tests.gateway import Cluster, Config, Gateway
+
+
+class PolicyGateway(Gateway):
+    """`policies`: app id -> `{"origins": [..], "own_cors": .., "limit": .., "state": ..}`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        policies: Mapping[str, Mapping[str, Any]],
+        changes: Config | None = None,
+    ) -> None:
+        super().__init__(cluster, changes)
+        self.policies = self.folder / "policies.json"
+        self.policies.write_text(json.dumps(policies))
+
+    def command(self) -> list[str]:
+        _, _, _, *rest = super().command()
+        return [sys.executable, "-m", "tests.policies", str(self.policies), *rest]
+
+
+def policies_of(path: Path) -> dict[str, AppPolicy]:
+    """App id -> policy."""
+    return {
+        app: AppPolicy(
+            state=AppState(policy.get("state", "active")),
+            origins=frozenset(map(check_origin, policy.get("origins", ()))),
+            own_cors=policy.get("own_cors", False),
+            limit=policy.get("limit"),
+        )
+        for app, policy in json.loads(path.read_text()).items()
+    }
+
+
+def main(path: str, *argv: str) -> int:
+    """Serve, with these policies on the routes."""
+    policies = policies_of(Path(path))
+    found = Snapshot.lookup
+    routes: dict[Route, Route] = {}
+
+    def lookup(self: Snapshot, hostname: bytes) -> Route | None:
+        route = found(self, hostname)
+        if route is None:
+            return None
+        if route not in routes:
+            policy = policies.get(route.app_id, DEFAULT_POLICY)
+            routes[route] = replace(route, policy=policy)
+        return routes[route]
+
+    Snapshot.lookup = lookup  # type: ignore[method-assign]
+    return cli.main(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
