@@ -315,6 +315,11 @@ class Gateway:
             ],
         )
 
+    @property
+    def directory(self) -> Follower | None:
+        """The directory of clusters."""
+        return self._peers
+
     def hosts(self) -> Sequence[HostRecord]:
         """All hosts that are known, with their states; the drained ones as such."""
         return [shown(record, self.drained_hosts) for record in self._pool.records()]

@@ -10,6 +10,8 @@ from aiohttp import web
 
 from smartgw.api import internal, public
 from smartgw.api.audit import Audit
+from smartgw.api.clusters import Clusters
+from smartgw.api.control import Control
 from smartgw.api.credentials import Credentials
 from smartgw.api.discovery import Discovery
 from smartgw.api.gateway import Gateway
@@ -38,9 +40,14 @@ class Api:
         self._audit = audit
         observed = Observed(gateway, self._families)
         discovery = Discovery(gateway)
-        self._open: tuple[Bound, ...] = ((HEALTHZ, healthz), *discovery.bounds)
+        clusters = Clusters(gateway)
+        self._open: tuple[Bound, ...] = (
+            *((HEALTHZ, healthz), *discovery.bounds),
+            *clusters.bounds,
+        )
         self._internal: tuple[Bound, ...] = observed.open
-        self._control: tuple[Bound, ...] = observed.control
+        control = Control(lambda: gateway.durable, audit, lambda: gateway.base_domains)
+        self._control: tuple[Bound, ...] = (*control.bounds, *observed.control)
 
     def internal(self, host: str) -> web.Application:
         """The internal listener's; `host` is what it is called."""

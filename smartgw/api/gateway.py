@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from smartgw.metrics import Family
+from smartgw.peers.directory import View
 from smartgw.processes.drain import Phase
+from smartgw.state.durable import DurableState
 
 
 class Readiness(Protocol):
@@ -76,6 +78,15 @@ class Leaving(Protocol):
     async def undo(self) -> bool: ...
 
 
+class Directory(Protocol):
+    """See `smartgw.peers.follow.Follower`."""
+
+    @property
+    def view(self) -> View: ...
+    @property
+    def confirmed_ago(self) -> float | None: ...
+
+
 class Gateway(Protocol):
     """What the API reads of the gateway. smartgw.app.Gateway is one."""
 
@@ -101,6 +112,18 @@ class Gateway(Protocol):
 
     @property
     def leaving(self) -> Leaving: ...
+
+    @property
+    def durable(self) -> DurableState | None:
+        """What the platform has decided, None where nothing is kept."""
+
+    @property
+    def base_domains(self) -> tuple[str, ...]:
+        """The domains below which apps have their labels."""
+
+    @property
+    def directory(self) -> Directory | None:
+        """The directory of clusters, None before the gateway has started."""
 
     async def drain_host(self, host_id: str, *, undo: bool) -> bool:
         """Take a host out of choice for new requests, or back in; False: it is not known."""

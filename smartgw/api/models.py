@@ -178,7 +178,7 @@ class ListedCluster(Model):
         examples=[["ed25519:11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"]],
         description="Its public keys: one, or two during a rotation.",
     )
-    state: Literal["active", "draining", "gone"]
+    state: Literal["active", "draining", "gone"] = Field(examples=["active"])
 
 
 class Clusters(Model):
@@ -207,7 +207,7 @@ class Owner(Model):
     app_id: str = Field(examples=["shop"])
     owner: str | None = Field(examples=["eu-1"])
     epoch: str | None = Field(examples=["ac4a0bb3c8d2bca3"])
-    mode: Literal["none", "fresh", "grace", "unknown"]
+    mode: Literal["none", "fresh", "grace", "unknown"] = Field(examples=["fresh"])
 
 
 # ---- the gateway ----

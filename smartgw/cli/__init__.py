@@ -22,6 +22,7 @@ COMMANDS = {
     "keygen": "",
     "demo": "gateway,embedded",
     "drain": "",
+    "owner": "",
     "replay": "gateway",
     "worker": "gateway",
     "compile": "native",

@@ -77,6 +77,9 @@ class Gateway:
         }
 
     leaving: Any = None
+    durable: Any = None
+    base_domains: tuple[str, ...] = ()
+    directory: Any = None
 
     async def refresh(self) -> None:
         pass
