@@ -11,7 +11,6 @@ from aiohttp import web
 from smartgw.api import internal, public
 from smartgw.api.audit import Audit
 from smartgw.api.clusters import Clusters
-from smartgw.api.control import Control
 from smartgw.api.credentials import Credentials
 from smartgw.api.discovery import Discovery
 from smartgw.api.gateway import Gateway
@@ -46,8 +45,7 @@ class Api:
             *clusters.bounds,
         )
         self._internal: tuple[Bound, ...] = observed.open
-        control = Control(lambda: gateway.durable, audit, lambda: gateway.base_domains)
-        self._control: tuple[Bound, ...] = (*control.bounds, *observed.control)
+        self._control: tuple[Bound, ...] = observed.control
 
     def internal(self, host: str) -> web.Application:
         """The internal listener's; `host` is what it is called."""

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from smartgw.metrics import Family
 from smartgw.peers.directory import View
 from smartgw.processes.drain import Phase
-from smartgw.state.durable import DurableState
 
 
 class Readiness(Protocol):
@@ -112,14 +111,6 @@ class Gateway(Protocol):
 
     @property
     def leaving(self) -> Leaving: ...
-
-    @property
-    def durable(self) -> DurableState | None:
-        """What the platform has decided, None where nothing is kept."""
-
-    @property
-    def base_domains(self) -> tuple[str, ...]:
-        """The domains below which apps have their labels."""
 
     @property
     def directory(self) -> Directory | None:

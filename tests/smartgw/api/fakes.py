@@ -12,7 +12,6 @@ from smartgw.api.operator import Operator
 from smartgw.config_fields import Auth
 from smartgw.metrics import Family, counter
 from smartgw.processes.drain import Phase
-from smartgw.state.durable import DurableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,6 @@ class FakeGateway:
     all_hosts: list[FakeHost] = field(default_factory=list)
     now_ready: FakeReadiness = field(default_factory=FakeReadiness)
     broken: bool = False
-    durable: DurableState | None = None
-    base_domains: tuple[str, ...] = ("smart-app.test",)
     directory: Directory | None = None
 
     def status(self) -> Mapping[str, Any]:
