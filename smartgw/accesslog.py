@@ -1,10 +1,9 @@
-"""The access log: one JSON line a request, written in batches off the hot path (contract 11.3).
+"""The access log: lines written in batches off the hot path (contract 11.3).
 
-Owns the layout of an entry, the format of a line and what happens when the lines cannot be
-written: they are dropped and counted, and traffic never waits. Lines are formatted on the event
-loop in small slices (a formatting thread would hold the GIL for up to its switch interval of
-5 ms); a thread does nothing but the writes, which let the GIL go. It does not rotate files
-(`reopen` serves those who do) and does not decide what a request's status or reason is.
+Owns when and where lines are written, and what happens when they cannot be: they are dropped and
+counted, and traffic never waits. Lines are made on the event loop in small slices (a thread would
+hold the GIL for up to its switch interval of 5 ms); a thread does nothing but the writes, which
+let the GIL go. It does not rotate files: `reopen` serves those who do.
 """
 
 import asyncio
@@ -16,124 +15,15 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from json.encoder import encode_basestring_ascii
+from collections.abc import Callable
 
-# What the data path appends, once a request, when the exchange is over. A plain tuple, because
-# building a NamedTuple costs ten times as much. In this order:
-Entry = tuple[
-    float,  # start of the request: time.monotonic() seconds (loop.time() is the same clock)
-    float,  # duration in seconds, to the last byte given to the downstream socket
-    str,  # client address, as the gateway believes it
-    bytes,  # method
-    bytes,  # hostname, normalised
-    bytes,  # request target as received
-    str,  # protocol: "HTTP/1.1"
-    int,  # status sent; 0 when the client went away before one was
-    int,  # bytes of the request body received
-    int,  # bytes of the response body sent
-    bytes,  # request id
-    str | None,  # app id
-    str | None,  # host id
-    str | None,  # the reason of an error of our own (smartgw.errors)
-    bytes | None,  # User-Agent
-]
+from smartgw.logline import Entry, Formatter
 
 FLUSH_INTERVAL = 0.1
 # A slice of 256 lines holds the loop for well under a millisecond.
 SLICE = 256
 MAX_ENTRIES = 32_768
 MAX_PENDING_BYTES = 4 << 20
-# Bounded, and emptied when full: hostnames are chosen by outsiders.
-MAX_REMEMBERED = 16_384
-MAX_STAMPS = 1_024
-
-
-class Formatter:
-    """Turns entries into JSON lines. With `query` false only `?` is left of a query.
-
-    Queries often carry secrets (tokens, signed links), so they are logged only when asked for.
-    """
-
-    def __init__(self, *, query: bool = False) -> None:
-        self._query = query
-        self._stamps: dict[int, str] = {}
-        self._remembered: dict[str | bytes | None, str] = {}
-
-    def lines(self, entries: Iterable[Entry], wall_offset: float) -> tuple[bytes, int]:
-        """The lines of `entries` as ASCII, and how many entries could not be formatted.
-
-        `wall_offset` is what to add to a monotonic time to get unix seconds.
-        """
-        done: list[str] = []
-        failed = 0
-        for entry in entries:
-            try:
-                done.append(self._line(entry, wall_offset))
-            except (TypeError, ValueError, OverflowError, OSError):
-                failed += 1
-        return "".join(done).encode("ascii"), failed
-
-    def _line(self, entry: Entry, wall_offset: float) -> str:
-        (
-            start,
-            duration,
-            client,
-            method,
-            hostname,
-            target,
-            protocol,
-            status,
-            received,
-            sent,
-            request_id,
-            app_id,
-            host_id,
-            reason,
-            user_agent,
-        ) = entry
-        if not self._query and b"?" in target:
-            target = target[: target.index(b"?") + 1]
-        moment = int((start + wall_offset) * 1000)
-        stamp = self._stamps.get(moment) or self._stamp(moment)
-        known = self._remembered
-        # Strings that come again and again are escaped once; the others each time.
-        return (
-            f'{{"time":"{stamp}","duration_ms":{int(duration * 1e6) / 1000}'
-            f',"client":{known.get(client) or self._remember(client)}'
-            f',"method":{known.get(method) or self._remember(method)}'
-            f',"hostname":{known.get(hostname) or self._remember(hostname)}'
-            f',"target":{encode_basestring_ascii(target.decode("latin-1"))}'
-            f',"protocol":{known.get(protocol) or self._remember(protocol)}'
-            f',"status":{status},"received":{received},"sent":{sent}'
-            f',"request_id":{encode_basestring_ascii(request_id.decode("latin-1"))}'
-            f',"app_id":{known.get(app_id) or self._remember(app_id)}'
-            f',"host_id":{known.get(host_id) or self._remember(host_id)}'
-            f',"reason":{known.get(reason) or self._remember(reason)}'
-            f',"user_agent":{known.get(user_agent) or self._remember(user_agent)}}}\n'
-        )
-
-    def _stamp(self, moment: int) -> str:
-        """Write a moment, unix ms, by RFC 3339; many requests share one."""
-        second, millis = divmod(moment, 1000)
-        if len(self._stamps) >= MAX_STAMPS:
-            self._stamps.clear()
-        text = time.strftime(f"%Y-%m-%dT%H:%M:%S.{millis:03d}Z", time.gmtime(second))
-        self._stamps[moment] = text
-        return text
-
-    def _remember(self, value: str | bytes | None) -> str:
-        if value is None:
-            text = "null"
-        else:
-            text = encode_basestring_ascii(
-                value if isinstance(value, str) else value.decode("latin-1")
-            )
-        if len(self._remembered) >= MAX_REMEMBERED:
-            self._remembered.clear()
-        if len(text) <= 256:
-            self._remembered[value] = text
-        return text
 
 
 class _Writer(threading.Thread):

@@ -23,6 +23,7 @@ MODULES = (
     "smartgw_hosts.start_line",
     "smartgw.admission.sharing",
     "smartgw.peers.links",
+    "smartgw.logline",
     "smartgw.proxy.choice",
     "smartgw.proxy.client_side",
     "smartgw.proxy.downstream",

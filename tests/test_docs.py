@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 
 from smartgw import readiness
-from smartgw.accesslog import Formatter
 from smartgw.cli import COMMANDS, _parser
 from smartgw.config_fields import Settings
 from smartgw.errors import ANSWERS, Reason
+from smartgw.logline import Formatter
 from smartgw.processes.drain import Phase
 from smartgw.processes.reload import FIXED
 from smartgw.state import last_good, state

@@ -5,9 +5,7 @@ slowhttptest sends slow heads and bodies and reads slowly; connections from 40 a
 nothing, or nothing more after one request. Prints how many were not closed by their deadlines,
 memory, and the latency of others; exit code 1 when it was too much.
 
-All of it runs on two cores, so the attackers cost the client that measures some of its time. So
-they attack another gateway first, on the same core, with the same hosts: that is what others are
-served beside an attack that is not on their gateway, and what the gateway is held to.
+They cost the client that measures some of its time, so they attack another gateway first.
 """
 
 from __future__ import annotations

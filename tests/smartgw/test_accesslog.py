@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smartgw.accesslog import MAX_REMEMBERED, AccessLog, Entry, Formatter, _Writer
+from smartgw.accesslog import AccessLog, _Writer
+from smartgw.logline import MAX_REMEMBERED, Entry, Formatter
 
 
 def entry(
