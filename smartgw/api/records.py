@@ -25,6 +25,7 @@ _CATCH_UP: Final = 0.05
 _AT_ONCE: Final = 2_000
 """More records than this are looked through in a thread, so that traffic has its turns."""
 Shown = Callable[[Desired, Stored], dict[str, Any]]
+Place = Callable[[str], str]
 
 
 class Records:
@@ -77,8 +78,13 @@ class Records:
         }
         return Reply(body, 200, None, self._age(durable))
 
-    async def put(self, call: Call, record: Record, subject: dict[str, str]) -> Reply:
-        """Store a record, new or in the place of another; the same one again changes nothing."""
+    async def put(
+        self, call: Call, record: Record, subject: dict[str, str], place: Place = str
+    ) -> Reply:
+        """Store a record, new or in the place of another; the same one again changes nothing.
+
+        `place` says where in the body a name stands.
+        """
         key = key_of(record)
         match, none_match = _tags(call, "If-Match"), _tags(call, "If-None-Match")
         for attempt in range(_ATTEMPTS):
@@ -92,8 +98,10 @@ class Records:
             except Conflict as conflict:
                 await self._again(match or none_match, durable, key, conflict, attempt)
                 continue
-            except (NameTaken, Unavailable) as error:
-                raise _refused(error, record) from None
+            except NameTaken as error:
+                raise _taken(error, place(error.name)) from None
+            except Unavailable as error:
+                raise _not_stored(error) from None
             action = f"{self._name}.{'create' if before is None else 'replace'}"
             await self._note(call, action, subject, durable.desired, before, after)
             return self._written(durable, after, 201 if before is None else 200)
@@ -114,7 +122,7 @@ class Records:
                 await self._again(match, durable, key, conflict, attempt)
                 continue
             except Unavailable as error:
-                raise _refused(error, before.record) from None
+                raise _not_stored(error) from None
             action = f"{self._name}.delete"
             await self._note(call, action, subject, durable.desired, gone or before, None)
             return Reply(None, 204)
@@ -212,15 +220,15 @@ def _tags(call: Call, name: str) -> Tags | None:
         raise ApiError(400, "bad_parameter", f"{name}: {error}", parameter=name) from None
 
 
-def _refused(error: NameTaken | Unavailable, record: Record) -> ApiError:
-    if isinstance(error, Unavailable):
-        again = "; it may be stored all the same: send it again" if error.sent else ""
-        return _unavailable(f"{error.reason}{again}")
-    hostnames = getattr(record, "hostnames", ())
-    place = f"/hostnames/{hostnames.index(error.name)}" if error.name in hostnames else "/label"
+def _taken(error: NameTaken, place: str) -> ApiError:
     holder = {} if error.holder is None else {"holder": error.holder}
     more = {"name": error.name, **holder}
     return ApiError(409, "name_taken", f"{place}: {error}", pointer=place, more=more)
+
+
+def _not_stored(error: Unavailable) -> ApiError:
+    again = "; it may be stored all the same: send it again" if error.sent else ""
+    return _unavailable(f"{error.reason}{again}")
 
 
 def _unavailable(reason: str) -> ApiError:
