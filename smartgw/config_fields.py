@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from smartgw.config_limits import Rates, Store
 from smartgw.config_peers import Peers
 from smartgw.config_values import (
     Access,
@@ -49,8 +50,16 @@ class Listen(Section):
         description="Addresses for browser traffic. Every IPv4 address by default; name one "
         "address to keep the others closed. A port below 1024 needs the right to bind it.",
     )
+    links: HostPort | None = Field(
+        default=None,
+        examples=["0.0.0.0:8443"],
+        description="Address for links of other clusters' gateways over TLS, with a certificate of "
+        "the cluster's own key: what the directory names as https://. Off by default; gateways "
+        "that it names as http:// are reached at listen.http, in the clear.",
+    )
     internal: HostPort = Field(
         default="127.0.0.1:9080",
+        validate_default=True,
         description="Address for health, metrics and control. Loopback by default: whoever "
         "reaches it sees every host, so open it to a private network only.",
     )
@@ -61,13 +70,21 @@ class Listen(Section):
         "tells the client's address. Only peers in proxy.trusted may connect then.",
     )
 
-    @field_validator("internal")
+    @field_validator("links", "internal")
     @classmethod
-    def _apart_from_http(cls, value: str, info: ValidationInfo) -> str:
+    def _apart_from_others(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None:
+            return None
+        free = "8443" if info.field_name == "links" else "9080"
         host, port = split_host_port(value)
-        for other_host, other_port in map(split_host_port, info.data.get("http", ())):
-            if port == other_port != 0 and (host == other_host or {host, other_host} & ANY_ADDRESS):
-                refuse(f"{value} is taken by listen.http", "write another port, such as 9080")
+        for name in ("http", "links"):
+            taken = info.data.get(name) or ()
+            for other in (taken,) if isinstance(taken, str) else taken:
+                there, same = split_host_port(other)
+                if port == same != 0 and (host == there or {host, there} & ANY_ADDRESS):
+                    refuse(
+                        f"{value} is taken by listen.{name}", f"write another port, such as {free}"
+                    )
         return value
 
 
@@ -544,18 +561,33 @@ class Settings(Section):
         default={}, validate_default=True, description="Whose announcements count."
     )
     discovery: Discovery = Field(default=Discovery(), description="When a host counts as alive.")
-    identity: Identity = Field(default=Identity(), description="The cluster's own key.")
+    identity: Identity = Field(
+        default=Identity(), validate_default=True, description="The cluster's own key."
+    )
     peers: Peers = Field(default=Peers(), description="The directory of clusters.")
     state: State = Field(default=State(), description="What outlives a restart.")
     upstream: Upstream = Field(default=Upstream(), description="Connections to hosts.")
     auth: Auth = Field(default=Auth(), description="Whose tokens count at the API.")
     deadlines: Deadlines = Field(default=Deadlines(), description="How long the gateway waits.")
     limits: Limits = Field(default=Limits(), description="How much a client may send and hold.")
+    rates: Rates = Field(default=Rates(), description="How many requests of one caller pass.")
+    store: Store = Field(default=Store(), description="Where several gateways count together.")
     proxy: Proxy = Field(default=Proxy(), description="What is believed and what is passed on.")
     log: Log = Field(default=Log(), description="What is written.")
     processes: Processes = Field(
         default=Processes(), description="Processes and their generations."
     )
+
+    @field_validator("identity")
+    @classmethod
+    def _certified(cls, value: Identity, info: ValidationInfo) -> Identity:
+        listen = info.data.get("listen")
+        if listen and listen.links is not None and value.seed_file is None:
+            refuse(
+                "needs seed_file, since listen.links speaks TLS by the cluster's key",
+                "run `smartgw keygen cluster.seed` and name the file here, or remove listen.links",
+            )
+        return value
 
     @field_validator("peers")
     @classmethod

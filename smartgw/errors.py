@@ -35,6 +35,7 @@ class Reason(StrEnum):
     CLIENT_STALLED = "client_stalled"
     UNKNOWN_HOST = "unknown_host"
     RESERVED_PATH = "reserved_path"
+    RATE_LIMITED = "rate_limited"
     LOOP_DETECTED = "loop_detected"
     APP_SUSPENDED = "app_suspended"
     APP_RETIRED = "app_retired"
@@ -147,6 +148,13 @@ ANSWERS: dict[Reason, Answer] = {
     ),
     Reason.RESERVED_PATH: Answer(
         404, "Not Found", _D, "http_request_denied", "This path is reserved by the gateway."
+    ),
+    Reason.RATE_LIMITED: Answer(
+        429,
+        "Too Many Requests",
+        _D,
+        "http_request_denied",
+        "There were too many requests from this address; wait a little and try again.",
     ),
     Reason.LOOP_DETECTED: Answer(
         508,
@@ -295,10 +303,13 @@ def _weight(parameters: Iterable[bytes]) -> float:
     return 1.0
 
 
-def body(reason: Reason, request_id: str, detail: str, as_html: bool) -> tuple[str, bytes]:
+def body(
+    reason: Reason, request_id: str, detail: str, as_html: bool, retry_after: int = 0
+) -> tuple[str, bytes]:
     """Return media type and body of the answer; `detail` says what exactly was wrong, or is empty.
 
-    The JSON form is `{"error": {"status", "reason", "message", "detail"?, "request_id"}}`.
+    The JSON form is `{"error": {"status", "reason", "message", "detail"?, "retry_after"?,
+    "request_id"}}`; `retry_after` are seconds, after which the same request may succeed.
     """
     answer = ANSWERS[reason]
     if as_html:
@@ -318,6 +329,8 @@ def body(reason: Reason, request_id: str, detail: str, as_html: bool) -> tuple[s
     }
     if detail:
         error["detail"] = detail
+    if retry_after:
+        error["retry_after"] = retry_after
     error["request_id"] = request_id
     return "application/json", json.dumps({"error": error}).encode() + b"\n"
 

@@ -28,8 +28,8 @@ MAY_IMPORT = {
     "smartgw_certs": {"acme", "josepy", "cryptography"},
     "smartgw": {
         *("smartgw_hosts", "smartgw_dns", "smartgw_certs"),
-        *("aiohttp", "cryptography", "idna", "jwt", "nacl", "pydantic", "pydantic_core"),
-        *("redis", "uvloop"),
+        *("aiohttp", "cryptography", "hiredis", "idna", "jwt", "nacl", "pydantic", "pydantic_core"),
+        "uvloop",
     },
 }
 # Imported inside a function only, by whoever has it: the light install does not.
@@ -42,6 +42,8 @@ MAY_IMPORT_LATE = {
 DOES_IO = {
     "smartgw.__main__",
     "smartgw.accesslog",
+    *("smartgw.admission.shared_counters", "smartgw.admission.store_connection"),
+    "smartgw.admission.store_places",
     "smartgw.api",
     "smartgw.app",
     "smartgw.cli",
@@ -63,6 +65,7 @@ DOES_IO = {
     "smartgw_hosts.agent",
     "smartgw_hosts.bus",
     "smartgw_hosts.bus_connection",
+    "smartgw_hosts.bus_requests",
     "smartgw_hosts.enrolment_file",
     "smartgw_hosts.keyfile",
     "smartgw_hosts.listener",
@@ -79,7 +82,7 @@ PURE = {
     *("smartgw.proxy.headers", "smartgw.proxy.choice", "smartgw.proxy.counters"),
     *("smartgw.proxy.websocket", "smartgw.api.tokens"),
     *("smartgw.state.snapshot", "smartgw.state.names", "smartgw.state.records"),
-    *("smartgw.state.desired", "smartgw.state.durable"),
+    *("smartgw.state.desired", "smartgw.state.durable", "smartgw.state.jetstream"),
     *("smartgw.processes.drain", "smartgw.processes.messages", "smartgw.processes.reload"),
     *("smartgw.processes.restarts", "smartgw.processes.tally"),
 }

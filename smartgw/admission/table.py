@@ -50,6 +50,11 @@ class Table:
         window = self._young.get(key)
         return self._elsewhere(key, now) if window is None else window
 
+    def known(self, key: Hashable) -> Window | None:
+        """Return the window that a key would be charged in, if there is one, not settled."""
+        window = self._young.get(key) or self._before.get(key)
+        return window or self._shared.get(hash(key) % SHARED)
+
     def _elsewhere(self, key: Hashable, now: int) -> Window:
         """Return the window of a key that was not seen in this turn."""
         if now - self._since >= self.span.length:

@@ -121,6 +121,18 @@ def families(facts: Facts) -> Iterable[Family]:
         "Connections to hosts.",
         counters.upstream_connections_total,
     )
+    yield by_label(
+        "smartgw_limited_total",
+        "Requests refused since their caller had used up a window.",
+        "window",
+        dict(counters.limited),
+    )
+    yield by_label(
+        "smartgw_store_faults_total",
+        "Times the store of the counters could not be asked.",
+        "reason",
+        {fault.value: count for fault, count in counters.store_faults.items()},
+    )
     for name, text in _GAUGES.items():
         yield gauge(f"smartgw_{name}", text, getattr(counters, name))
     yield from _link_families(counters)
@@ -203,11 +215,17 @@ _COUNTERS = {
     "sent": "Bytes of answers' bodies.",
     "connections_refused": "Connections of clients that were one too many.",
     "attempts_failed": "Attempts to reach a host before anything was sent.",
+    "limit_alone": "Requests that a process counted alone, for the store was away.",
+    "limit_squeezed": "Callers that shared a window, for rates.callers were there.",
+    "store_checks": "Windows that the store was asked about.",
+    "store_trips": "Round trips to the store.",
     "downstream_aborts": "Requests whose client went away.",
     "upgrades": "Upgrades to WebSocket.",
     "upstream_failures": "Connections to hosts that failed.",
 }
 _GAUGES = {
+    "limit_callers": "Callers that are counted apart.",
+    "store_away": "Processes that cannot ask the store of the counters now.",
     "connections": "Connections of clients that are open.",
     "in_flight": "Requests that are not over.",
     "tunnels": "Upgraded connections.",

@@ -10,7 +10,12 @@ from typing import Any
 from smartgw.metrics import Histogram
 from smartgw.proxy.counters import Counters
 
-HELD = frozenset(("connections", "in_flight", "tunnels", "upstream_connections"))
+HELD = frozenset(
+    (
+        *("connections", "in_flight", "tunnels", "upstream_connections"),
+        *("limit_callers", "store_away"),
+    )
+)
 """Counters that say what there is now, and end with their process."""
 
 

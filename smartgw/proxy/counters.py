@@ -1,5 +1,6 @@
 """What the data path counts: plain integers, read when somebody asks (contract 11.3)."""
 
+from smartgw.admission.breaker import Fault
 from smartgw.errors import Reason
 from smartgw.metrics import Histogram
 from smartgw.routing.forwarding import MarkFault
@@ -11,6 +12,8 @@ class Counters:
 
     Links are connections between gateways: `links_opened` by us, `links_accepted` from peers.
     `marks` are forwards of peers that were taken for what they say, `marks_refused` the others.
+    `limited` counts refusals by kind of window, `limit_alone` what a process decided without the
+    store that it shares with others. `limit_callers` and `store_away` say what there is now.
     """
 
     __slots__ = (
@@ -21,6 +24,10 @@ class Counters:
         "downstream_aborts",
         "duration",
         "in_flight",
+        "limit_alone",
+        "limit_callers",
+        "limit_squeezed",
+        "limited",
         "link_failures",
         "links_accepted",
         "links_opened",
@@ -31,6 +38,10 @@ class Counters:
         "received",
         "requests",
         "sent",
+        "store_away",
+        "store_checks",
+        "store_faults",
+        "store_trips",
         "tunnels",
         "upgrades",
         "upstream_connections",
@@ -61,3 +72,11 @@ class Counters:
         self.links_refused = dict.fromkeys(MarkFault, 0)
         self.marks = 0
         self.marks_refused = dict.fromkeys(MarkFault, 0)
+        self.limited = {"app": 0, "unknown": 0, "gateway": 0, "metered": 0}
+        self.limit_alone = 0
+        self.limit_callers = 0
+        self.limit_squeezed = 0
+        self.store_checks = 0
+        self.store_trips = 0
+        self.store_faults = dict.fromkeys(Fault, 0)
+        self.store_away = 0

@@ -4,7 +4,7 @@ Owns the state that the steps of path.py share, and the two faces that an exchan
 downstream that brought it and the upstream that carries it. Decides nothing.
 """
 
-from enum import IntEnum
+from enum import Enum, IntEnum, auto
 from typing import TYPE_CHECKING, Protocol
 
 from smartgw.errors import Reason
@@ -30,6 +30,14 @@ class Sent(IntEnum):
     NONE = 0
     PARTIAL = 1
     FULL = 2
+
+
+class Taken(Enum):
+    """A step's result beside a reason: it has answered the exchange itself, or will go on with it
+    later.
+    """
+
+    TAKEN = auto()
 
 
 class Downstream(Protocol):
@@ -129,6 +137,9 @@ class Exchange:
         tried: hosts that failed before anything was sent, None before the first did.
         looks: how often the table is looked at again when nobody is left, for a host is moving.
         failure: the first failure, which is what is answered when nobody is left.
+        preflight: the lines that answer a preflight, None for every other request.
+        limits: what its window says, as lines joined by CRLF (contract 6.2); empty before.
+        wait: seconds until it would fit, `detail` that in words; of a refused one.
         status: what was answered, 0 before.
         admitted: counted among its app's requests.
         over: answered and settled; whatever still comes for it is ignored.
@@ -137,17 +148,20 @@ class Exchange:
     __slots__ = (
         "admitted",
         "client",
+        "detail",
         "downstream",
         "failure",
         "forward",
         "forwarding",
         "hostname",
+        "limits",
         "link",
         "looks",
         "mark",
         "over",
         "pending",
         "pending_size",
+        "preflight",
         "reason",
         "received",
         "request",
@@ -164,6 +178,7 @@ class Exchange:
         "upgrade",
         "upstream",
         "view",
+        "wait",
     )
 
     def __init__(self, downstream: Downstream, request: RequestHead, started: float) -> None:
@@ -187,6 +202,10 @@ class Exchange:
         self.trailers: list[bytes] = _NO_TRAILERS
         self.tried: set[HostLink] | None = None
         self.failure: Reason | None = None
+        self.preflight: list[bytes] | None = None
+        self.limits = b""
+        self.wait = 0
+        self.detail = ""
         self.looks = 0
         self.reason: Reason | None = None
         self.sent = _NONE

@@ -1,8 +1,8 @@
-"""The path of a request, written once: identify, match, admit, attempt, reply, settle.
+"""The path of a request, written once: identify, match, limit, admit, attempt, reply, settle.
 
 Owns the order of the steps, what may be tried again (contract 3.7) and which failure is which
 answer. Knows no HTTP version and does no I/O: a downstream calls in, an upstream is called.
-Limits, owner and failover will be further steps of `STEPS` and of `attempt`.
+Owner and failover will be further steps of `STEPS` and of `attempt`.
 """
 
 import random
@@ -10,7 +10,6 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable
 from email.utils import formatdate
-from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from smartgw import errors
@@ -20,7 +19,8 @@ from smartgw.peers.directory import Mode, View
 from smartgw.proxy import headers
 from smartgw.proxy.choice import choose
 from smartgw.proxy.counters import Counters
-from smartgw.proxy.exchange import PENDING_LIMIT, SAFE_METHODS, Exchange, Sent
+from smartgw.proxy.exchange import PENDING_LIMIT, SAFE_METHODS, Exchange, Sent, Taken
+from smartgw.proxy.limits import Limits
 from smartgw.routing import cors
 from smartgw.routing.hostname import hostname_of
 from smartgw.routing.policy import DEFAULT_POLICY
@@ -46,12 +46,6 @@ _FULL, _PARTIAL = Sent.FULL, Sent.PARTIAL
 _SENT_WORDS = {Sent.NONE: b"none", Sent.PARTIAL: b"partial", Sent.FULL: b"full"}
 
 
-class Taken(Enum):
-    """A step's result beside a reason: it has answered the exchange itself."""
-
-    TAKEN = auto()
-
-
 class Path:
     """What the steps need, and the steps' entry points for downstreams and upstreams."""
 
@@ -67,6 +61,7 @@ class Path:
         self.view = View(Mode.NONE, settings.cluster)
         self.pools = pools
         self.counters = counters
+        self.limits = Limits(settings, counters, self)
         self.own_route = own_route
         self.response_names = headers.response_names()
         self.ask_for_clusters: Callable[[], None] = lambda: None
@@ -86,6 +81,7 @@ class Path:
         self._base_domains = tuple(domain.encode() for domain in settings.base_domains)
         self._upgrades = frozenset(name.lower().encode() for name in settings.proxy.upgrades)
         self._requests = settings.limits.requests
+        self.limits.configure(settings)
 
     # ---- steps: each looks at the exchange and returns why to stop, or None to go on ----
 
@@ -137,20 +133,26 @@ class Path:
             exchange.upgrade = headers.upgrade_to_try(exchange.request, self._upgrades)
         return None
 
-    def preflight(self, exchange: Exchange) -> Taken | None:
+    def preflight(self, exchange: Exchange) -> None:
         """Whether a page asks what it may send from another origin: that is ours to say (3.9)."""
         request = exchange.request
         if request.method != b"OPTIONS":
-            return None
+            return
         assert exchange.route is not None
         policy = exchange.route.policy
         noted = request.noted
         origin, method = noted.get(headers.ORIGIN), noted.get(headers.ASKED_METHOD)
         if origin is None or method is None or policy.own_cors:
-            return None
+            return
         names = noted.get(headers.ASKED_NAMES, b"")
-        lines = cors.preflight(policy, origin, method, names)
-        self._answer(exchange, 204, b" No Content", lines, b"")
+        exchange.preflight = cors.preflight(policy, origin, method, names)
+
+    def limit(self, exchange: Exchange) -> Reason | Taken | None:
+        """Whether the caller may have this one, too; a preflight is free (6.1, 6.2)."""
+        if exchange.preflight is None:
+            return self.limits.charge(exchange)
+        if self.limits.charge(exchange, units=0) is None:
+            self._answer_preflight(exchange, exchange.preflight)
         return Taken.TAKEN
 
     def admit(self, exchange: Exchange) -> Reason | None:
@@ -169,13 +171,40 @@ class Path:
     def accept(self, exchange: Exchange) -> None:
         """Take a request whose head is complete; as much of its body as came is in `pending`."""
         self.counters.in_flight += 1
-        for step in STEPS:
+        self._walk(exchange, STEPS)
+
+    def _walk(self, exchange: Exchange, steps: "tuple[Step, ...]") -> None:
+        for step in steps:
             reason = step(self, exchange)
             if reason is not None:
                 if isinstance(reason, Reason):
-                    self.refuse(exchange, reason)
+                    self._stop(exchange, reason)
                 return
         self.attempt(exchange)
+
+    def _stop(self, exchange: Exchange, reason: Reason) -> None:
+        """Refuse by a step's result; what no window was charged for is charged first (6.2)."""
+        if exchange.limits:
+            self.refuse(exchange, reason)
+        elif reason in _UNLIMITED:
+            self.limits.note(exchange)
+            self.refuse(exchange, reason)
+        else:
+            exchange.failure = reason
+            full = self.limits.charge(exchange)
+            if full is None:
+                self.refuse(exchange, reason)
+            elif isinstance(full, Reason):
+                self.refuse(exchange, full)
+
+    def go_on(self, exchange: Exchange) -> None:
+        """The shared counters have charged a request that waited for them."""
+        if exchange.failure is not None:
+            self.refuse(exchange, exchange.failure)
+        elif exchange.preflight is not None:
+            self._answer_preflight(exchange, exchange.preflight)
+        else:
+            self._walk(exchange, _AFTER_LIMIT)
 
     def turn_away(self, exchange: Exchange, reason: Reason, detail: str) -> None:
         """Refuse what is not surely a request, before any step."""
@@ -184,6 +213,7 @@ class Path:
             self.identify(exchange)
         else:
             self.name(exchange)
+        self.limits.note(exchange)
         self.refuse(exchange, reason, detail)
 
     def body(self, exchange: Exchange, payload: bytes) -> None:
@@ -330,6 +360,7 @@ class Path:
         route = exchange.route
         assert route is not None
         cors.complete(route.policy, exchange.request.noted.get(headers.ORIGIN), lines, head.marked)
+        lines.append(exchange.limits)
         lines.append(b"X-Request-Id: " + exchange.request_id)
         if head.status == 426 and head.upgrade:
             # Without it the client could not know what to upgrade to (RFC 9110 15.5.22).
@@ -381,6 +412,7 @@ class Path:
             head.lines,
             head.marked,
         )
+        head.lines.append(exchange.limits)
         head.lines.append(b"X-Request-Id: " + exchange.request_id)
         self.counters.upgrades += 1
         exchange.downstream.tunnel(exchange, head, connection)
@@ -408,7 +440,10 @@ class Path:
         request = exchange.request
         exchange.reason = reason
         as_html = errors.wants_html(headers.first_value(request.lines, b"accept"))
-        media_type, body = errors.body(reason, exchange.request_id.decode(), detail, as_html)
+        wait = 0
+        if reason is Reason.RATE_LIMITED:
+            wait, detail = exchange.wait, exchange.detail
+        media_type, body = errors.body(reason, exchange.request_id.decode(), detail, as_html, wait)
         lines = [
             b"Content-Type: " + media_type.encode(),
             b"Content-Length: %d" % len(body),
@@ -417,6 +452,8 @@ class Path:
         ]
         if answer.status == 503:
             lines.append(b"Retry-After: 1")
+        elif wait:
+            lines.append(b"Retry-After: %d" % wait)
         elif answer.status == 405:
             lines.append(b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
         elif answer.status in (502, 504) and request.method not in SAFE_METHODS:
@@ -428,10 +465,15 @@ class Path:
             request.keep_alive = False
         self._answer(exchange, answer.status, b" " + answer.phrase.encode(), lines, body)
 
+    def _answer_preflight(self, exchange: Exchange, lines: list[bytes]) -> None:
+        self._answer(exchange, 204, b" No Content", lines, b"")
+
     def _answer(
         self, exchange: Exchange, status: int, phrase: bytes, lines: list[bytes], body: bytes
     ) -> None:
         """Send an answer of our own."""
+        # Before it was charged there is only what this process knows.
+        lines.append(exchange.limits or self.limits.fields(exchange))
         lines.append(b"Date: " + self._date())
         lines.append(b"X-Request-Id: " + exchange.request_id)
         payload = b"" if exchange.request.method == b"HEAD" else body
@@ -514,13 +556,22 @@ class Path:
             upstream.abandon()
 
 
-STEPS: tuple[Callable[[Path, Exchange], Reason | Taken | None], ...] = (
+Step = Callable[[Path, Exchange], Reason | Taken | None]
+STEPS: tuple[Step, ...] = (
     Path.identify,
     Path.match,
     Path.preflight,
+    Path.limit,
     Path.admit,
 )
 """What is asked of a request before it is carried, in this order; the first result ends it."""
+_AFTER_LIMIT = STEPS[STEPS.index(Path.limit) + 1 :]
+
+_UNLIMITED = frozenset(
+    (Reason.NOT_READY, *(reason for reason, answer in ANSWERS.items() if answer.close))
+)
+"""What keeps its answer when the window is full: a malformed request is told what is wrong (6.2),
+and one for a name that we do not know yet is not taken for one that nobody has (11.2)."""
 
 
 def _confirms(exchange: Exchange, head: ResponseHead) -> bool:

@@ -1,0 +1,269 @@
+"""The step `limit` of a request's path: which window it is charged to, and what its answer says.
+
+Owns the kinds of window (contract 6.1, 6.2, 6.4), the fields of 6.2, and what holds while the
+shared counters are away (6.6). How a window counts is admission's; what is answered path.py's.
+"""
+
+import asyncio
+import time
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from smartgw.admission.callers import caller_of
+from smartgw.admission.shared_counters import BROKEN, SharedCounters
+from smartgw.admission.table import Table
+from smartgw.admission.window import SECOND, Span
+from smartgw.errors import Reason
+from smartgw.proxy.counters import Counters
+from smartgw.proxy.exchange import Exchange, Taken
+from smartgw.routing.table import Route
+
+if TYPE_CHECKING:
+    from smartgw.config import Settings
+    from smartgw.proxy.path import Path
+
+# Only to be spared work, so both are emptied when they are full.
+_MOST_CALLERS: Final = 16_384
+_MOST_REFUSED: Final = 16_384
+_TIDY_SECONDS: Final = 1.0
+_ns = time.monotonic_ns
+
+
+class Kind:
+    """A kind of window: its name in fields and metrics, and of what it is, for people."""
+
+    __slots__ = ("field", "name", "of_what")
+
+    def __init__(self, name: str, of_what: str) -> None:
+        self.name = name
+        self.field = name.encode()
+        self.of_what = of_what
+
+
+APP: Final = Kind("app", "this app")
+UNKNOWN: Final = Kind("unknown", "hostnames that no app has")
+OWN: Final = Kind("gateway", "the gateway's own hostnames")
+
+
+class Place:
+    """Where a request is charged: one caller's window of one kind."""
+
+    __slots__ = ("caller", "key", "kind", "limit")
+
+    def __init__(self, kind: Kind, app_id: str, caller: str, limit: int) -> None:
+        self.kind = kind
+        self.caller = caller
+        self.key = (kind.name, app_id, caller)
+        self.limit = limit
+
+
+class Limits:
+    """Counts what callers use; where there are shared counters, requests wait for them.
+
+    Attributes:
+        store: the shared counters, None where this process is the only one.
+    """
+
+    def __init__(self, settings: "Settings", counters: Counters, path: "Path") -> None:
+        """`path` goes on with what has waited."""
+        rates = settings.rates
+        self.store: SharedCounters | None = None
+        self._path = path
+        self._span = Span.of(rates.window)
+        self._seconds = round(rates.window)
+        self._counters = counters
+        self._table = Table(self._span, rates.callers)
+        self._callers: dict[str, str] = {}
+        self._refused: dict[Hashable, tuple[int, int, int]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._unknown = self._own = self._app = 0
+
+    def configure(self, settings: "Settings") -> None:
+        """Put other limits in force; what was counted counts on."""
+        rates = settings.rates
+        self._app, self._unknown, self._own = rates.requests, rates.unknown, rates.own
+
+    def start(self, store: SharedCounters | None) -> None:
+        """Forget callers that are gone from now on, and count with `store` if there is one."""
+        self.store = store
+        if store is not None:
+            store.start()
+        self._tidy()
+
+    async def stop(self) -> None:
+        """Let go of the store."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self.store is not None:
+            await self.store.stop()
+
+    def _tidy(self) -> None:
+        self._table.tidy(_ns() // 1000)
+        self._counters.limit_callers = len(self._table)
+        self._counters.limit_squeezed = self._table.squeezed
+        self._timer = asyncio.get_running_loop().call_later(_TIDY_SECONDS, self._tidy)
+
+    # ---- what path.py calls ----
+
+    def charge(self, exchange: Exchange, units: int = 1) -> Reason | Taken | None:
+        """Charge a request to its window.
+
+        `units`: 0 for what is free and is still told what remains. Returns None if it may go on,
+        RATE_LIMITED, or TAKEN: it waits, and `Path.go_on` or `Path.refuse` is called later.
+        """
+        place = self._place(exchange.route, exchange.client)
+        now = _ns() // 1000
+        if self.store is None:
+            return self._alone(exchange, place, units, now)
+        return self._ask(self.store, exchange, place, units, now)
+
+    def note(self, exchange: Exchange) -> None:
+        """Charge what keeps its answer whether or not it fits (6.2); nothing waits for it."""
+        place = self._place(exchange.route, exchange.client)
+        now = _ns() // 1000
+        self._table.find(place.key, now).charge(now, 1, place.limit, self._span)
+        exchange.limits = self._known(place, now)
+        if self.store is not None:
+            self.store.ask((self._check(place, 1),), _nobody, None)
+
+    def fields(self, exchange: Exchange) -> bytes:
+        """Return the lines of 6.2 for what is answered before it was charged: what this process
+        knows.
+        """
+        return self._known(self._place(exchange.route, exchange.client), _ns() // 1000)
+
+    # ---- this process alone ----
+
+    def _alone(self, exchange: Exchange, place: Place, units: int, now: int) -> Reason | None:
+        window = self._table.find(place.key, now)
+        limit = place.limit
+        wait = window.charge(now, units, limit, self._span)
+        if wait:
+            reset = window.reset(now, limit, self._span)
+            return self._over(exchange, place, window.used, wait, reset)
+        used = window.used
+        exchange.limits = self._lines(place, used, window.due - now if used else 0)
+        return None
+
+    def _known(self, place: Place, now: int) -> bytes:
+        window = self._table.known(place.key)
+        if window is None:
+            return self._lines(place, 0, 0)
+        window.settle(now, self._span)
+        return self._lines(place, window.used, window.reset(now, place.limit, self._span))
+
+    def _over(self, exchange: Exchange, place: Place, used: int, wait: int, reset: int) -> Reason:
+        """Refuse: `wait` microseconds until it fits; negative: the limit lets nothing through."""
+        if wait < 0:
+            wait = self._span.length
+        exchange.limits = self._lines(place, used, reset)
+        exchange.wait = -(-wait // SECOND)
+        exchange.detail = (
+            f"{place.limit} requests in {self._seconds} s are the limit of {place.kind.of_what}; "
+            f"the next one fits in {exchange.wait} s"
+        )
+        self._counters.limited[place.kind.name] += 1
+        return Reason.RATE_LIMITED
+
+    # ---- the cluster's count ----
+
+    def _ask(
+        self, store: SharedCounters, exchange: Exchange, place: Place, units: int, now: int
+    ) -> Reason | Taken | None:
+        if units:
+            refused = self._known_full(store, exchange, place, units, now)
+            if refused is not None:
+                return refused
+        if store.ask((self._check(place, units),), self._told, (exchange, place, units)):
+            return Taken.TAKEN
+        self._counters.limit_alone += 1
+        return self._alone(exchange, place, units, now)
+
+    def _known_full(
+        self, store: SharedCounters, exchange: Exchange, place: Place, units: int, now: int
+    ) -> Reason | None:
+        """Refuse what is known to be too much without asking, so that a flood costs no more."""
+        known = self._refused.get(place.key)
+        if known is not None:
+            used, until, limit = known
+            # Nothing leaves a full window before the time that was told, nothing enters it.
+            if now < until and limit == place.limit:
+                return self._over(exchange, place, used, until - now, until - now)
+            del self._refused[place.key]
+        if now < store.breaker.doubted_until * SECOND:
+            # The store does not know what was admitted while it was away; this process does.
+            window = self._table.find(place.key, now)
+            window.settle(now, self._span)
+            wait = window.wait(now, units, place.limit, self._span)
+            if wait:
+                reset = window.reset(now, place.limit, self._span)
+                return self._over(exchange, place, window.used, wait, reset)
+        return None
+
+    def _told(self, asked: tuple[Exchange, Place, int], wait: int, results: Sequence[int]) -> None:
+        """The store has answered, or will not."""
+        exchange, place, units = asked
+        now = _ns() // 1000
+        reason: Reason | None = None
+        if wait == BROKEN:
+            self._counters.limit_alone += 1
+            reason = self._alone(exchange, place, units, now)
+        elif wait:
+            used, reset = results
+            if wait > 0:
+                if len(self._refused) >= _MOST_REFUSED:
+                    self._refused.clear()
+                self._refused[place.key] = (used, now + wait, place.limit)
+            reason = self._over(exchange, place, used, wait, reset)
+        else:
+            used, reset = results
+            if units:
+                # Counted here too, so that there is something to go by when the store is away.
+                self._table.find(place.key, now).charge(now, units, place.limit, self._span)
+            exchange.limits = self._lines(place, used, reset)
+        if exchange.over:
+            return
+        if reason is None:
+            self._path.go_on(exchange)
+        else:
+            self._path.refuse(exchange, reason)
+
+    def _check(self, place: Place, units: int) -> tuple[str, int, int, int]:
+        assert self.store is not None
+        # A space is in no caller and no kind, so no app can be named into another's window.
+        name = " ".join(place.key)
+        return f"{self.store.prefix}{name}", place.limit, self._span.length, units
+
+    # ---- names and numbers ----
+
+    def _place(self, route: Route | None, client: str) -> Place:
+        caller = client if ":" not in client else self._caller(client)
+        if route is None:
+            return Place(UNKNOWN, "", caller, self._unknown)
+        if not route.app_id:
+            return Place(OWN, "", caller, self._own)
+        limit = route.policy.limit
+        return Place(APP, route.app_id, caller, self._app if limit is None else limit)
+
+    def _caller(self, client: str) -> str:
+        caller = self._callers.get(client)
+        if caller is None:
+            if len(self._callers) >= _MOST_CALLERS:
+                self._callers.clear()
+            caller = self._callers[client] = caller_of(client)
+        return caller
+
+    def _lines(self, place: Place, used: int, reset: int) -> bytes:
+        """Return the lines, joined by CRLF. `reset`: microseconds until Remaining next rises."""
+        limit = place.limit
+        left = limit - used if used < limit else 0
+        seconds = -(-reset // SECOND)
+        name = place.kind.field
+        return (
+            b"X-RateLimit-Limit: %d\r\nX-RateLimit-Remaining: %d\r\nX-RateLimit-Reset: %d\r\n"
+            b'RateLimit-Policy: "%b";q=%d;w=%d\r\nRateLimit: "%b";r=%d;t=%d'
+        ) % (limit, left, seconds, name, limit, self._seconds, name, left, seconds)
+
+
+def _nobody(asked: object, wait: int, results: Sequence[int]) -> None:
+    """Nobody waits for what is only noted."""
