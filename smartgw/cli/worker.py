@@ -19,6 +19,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen", type=int, action="append", default=[], help="descriptor to accept from"
     )
+    parser.add_argument(
+        "--links", type=int, action="append", default=[], help="descriptor for links of peers"
+    )
     parser.add_argument("--json", action="store_true", help="write stderr as JSON lines")
 
 
@@ -26,7 +29,8 @@ def run(args: argparse.Namespace) -> int:
     import uvloop
 
     from smartgw.processes.parent import die_with
-    from smartgw.processes.worker import Worker, listening
+    from smartgw.processes.sockets import HTTP, LINKS
+    from smartgw.processes.worker import Worker, inherited
 
     if not die_with(args.parent):
         raise CommandError("only `smartgw serve` starts workers, and it has ended")
@@ -34,13 +38,14 @@ def run(args: argparse.Namespace) -> int:
     open_many_files()
     try:
         end = socket.socket(fileno=args.channel)
-        sockets = [listening(fd) for fd in args.listen]
+        listeners = [inherited(HTTP, fd) for fd in args.listen]
+        listeners += [inherited(LINKS, fd) for fd in args.links]
     except OSError as error:
         raise CommandError(f"a descriptor is not there: {error.strerror}") from None
 
     async def work() -> None:
         quiet_loop(logging.getLogger("smartgw"))
-        await Worker(sockets).run(end)
+        await Worker(listeners).run(end)
 
     uvloop.run(work())
     return 0

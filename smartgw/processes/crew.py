@@ -8,7 +8,6 @@ but the start, the stop and a scrape, and these not for long.
 import asyncio
 import contextlib
 import logging
-import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from smartgw.config import Settings
 from smartgw.peers.directory import View
 from smartgw.processes.drain import Step
 from smartgw.processes.seat import Seat, Setup
+from smartgw.processes.sockets import Listener
 from smartgw.processes.tally import add
 from smartgw.processes.traffic import Endpoints
 from smartgw.proxy.counters import Counters
@@ -48,7 +48,7 @@ class Crew:
     def __init__(
         self,
         settings: Settings,
-        sockets: Sequence[socket.socket],
+        listeners: Sequence[Listener],
         own: Endpoints,
         api: str | None,
         on_suspect: Callable[[str], None],
@@ -56,7 +56,7 @@ class Crew:
         *,
         as_json: bool,
     ) -> None:
-        self._setup = Setup(settings, tuple(sockets), own, api, as_json, on_suspect, on_stale)
+        self._setup = Setup(settings, tuple(listeners), own, api, as_json, on_suspect, on_stale)
         self._seats = tuple(
             Seat(number, self._setup) for number in range(1, settings.processes.workers + 1)
         )

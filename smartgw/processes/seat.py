@@ -19,6 +19,7 @@ from smartgw.processes.channel import Channel
 from smartgw.processes.drain import Step
 from smartgw.processes.messages import Message, apps_messages, clusters_message, hosts_messages
 from smartgw.processes.restarts import Restarts, Silence
+from smartgw.processes.sockets import LINKS, Listener
 from smartgw.processes.tally import add, exported
 from smartgw.processes.traffic import Endpoints
 from smartgw.proxy.counters import Counters
@@ -33,7 +34,7 @@ class Setup:
     def __init__(
         self,
         settings: Settings,
-        sockets: tuple[socket.socket, ...],
+        listeners: tuple[Listener, ...],
         own: Endpoints,
         api: str | None,
         as_json: bool,
@@ -41,7 +42,7 @@ class Setup:
         on_stale: Callable[[], None],
     ) -> None:
         self.settings = settings
-        self.sockets = sockets
+        self.listeners = listeners
         self.api = api
         self.as_json = as_json
         self.on_suspect = on_suspect
@@ -194,15 +195,18 @@ class Seat:
 
     async def _one_life(self) -> str:
         ours, theirs = socket.socketpair()
-        fds = [sock.fileno() for sock in self._setup.sockets]
+        fds = [
+            ("--links" if listener.name == LINKS else "--listen", listener.socket.fileno())
+            for listener in self._setup.listeners
+        ]
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "smartgw", "worker"),
                 *("--channel", str(theirs.fileno()), "--parent", str(os.getpid())),
-                *(word for fd in fds for word in ("--listen", str(fd))),
+                *(word for option, fd in fds for word in (option, str(fd))),
                 *(("--json",) if self._setup.as_json else ()),
                 stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), *fds),
+                pass_fds=(theirs.fileno(), *(fd for _, fd in fds)),
             )
         self._silence.heard()
         channel = await Channel.open(ours, self._heard, self._closed)

@@ -5,13 +5,13 @@ Owns which source wins and how sockets are told apart. Accepts nobody.
 
 import contextlib
 import socket
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from smartgw.config import Settings, split_host_port
 
 _FIRST_FD = 3  # SD_LISTEN_FDS_START
-INTERNAL = "internal"
+HTTP, LINKS, INTERNAL = "http", "links", "internal"
 
 UNSENT_BYTES = 131_072
 """What the kernel holds of an answer beyond what the client's window lets it send."""
@@ -23,11 +23,15 @@ class BadActivation(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A bound socket; `name` is "internal" or "http", `address` what the settings say."""
+    """A bound socket; `name` is HTTP, LINKS or INTERNAL, `address` what the settings say."""
 
     name: str
     address: str
     socket: socket.socket
+
+    def close(self) -> None:
+        """Let go of it; whoever else holds it goes on."""
+        self.socket.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +39,28 @@ class Listeners:
     """All listening sockets of a gateway."""
 
     http: tuple[Listener, ...]
+    links: tuple[Listener, ...]
     internal: Listener
 
     @property
     def all(self) -> tuple[Listener, ...]:
-        return (*self.http, self.internal)
+        return (*self.public, self.internal)
 
     @property
-    def public(self) -> tuple[socket.socket, ...]:
-        """The sockets for browser traffic."""
-        return tuple(listener.socket for listener in self.http)
+    def public(self) -> tuple[Listener, ...]:
+        """Those for browser traffic, and the one for the links of peers if there is one."""
+        return (*self.http, *self.links)
 
     def close(self) -> None:
         """Let go of them; whoever else holds them goes on."""
         for listener in self.all:
-            listener.socket.close()
+            listener.close()
 
 
 def activated(env: MutableMapping[str, str], pid: int) -> list[Listener]:
     """Take the sockets that systemd passed (sd_listen_fds(3)), and their variables away.
 
-    A socket is named `internal` or `http` (FileDescriptorName=); any other name is http.
+    A socket is named `internal`, `links` or `http` (FileDescriptorName=); any other name is http.
 
     Raises:
         BadActivation: one of them is not a listening TCP socket.
@@ -72,7 +77,8 @@ def activated(env: MutableMapping[str, str], pid: int) -> list[Listener]:
         if not inet or sock.type != socket.SOCK_STREAM:
             raise BadActivation(0, f"descriptor {_FIRST_FD + index} is no TCP socket")
         sock.setblocking(False)
-        name = INTERNAL if index < len(names) and names[index] == INTERNAL else "http"
+        name = names[index] if index < len(names) else HTTP
+        name = name if name in (INTERNAL, LINKS) else HTTP
         found.append(Listener(name, address_of(sock), sock))
     return found
 
@@ -88,43 +94,46 @@ def acquire(
     Raises:
         OSError: an address cannot be bound.
     """
-    http = [listener for listener in activated if listener.name != INTERNAL]
-    internal = [listener for listener in activated if listener.name == INTERNAL]
+    wanted = {
+        HTTP: settings.listen.http,
+        LINKS: () if settings.listen.links is None else (settings.listen.links,),
+        INTERNAL: (settings.listen.internal,),
+    }
     spare = {(listener.name, listener.address): listener for listener in handed}
-    made = list(http + internal)
+    made: dict[str, list[Listener]] = {name: [] for name in wanted}
+    for listener in activated:
+        made[listener.name].append(listener)
     try:
-        if not http:
-            for address in settings.listen.http:
-                http.append(_take(spare, "http", address))
-                made.append(http[-1])
-        if not internal:
-            address = settings.listen.internal
-            internal.append(_take(spare, INTERNAL, address))
-            made.append(internal[-1])
+        for name, addresses in wanted.items():
+            if not made[name]:
+                for address in addresses:
+                    made[name].append(_take(spare, name, address))
     except OSError:
-        for listener in made:
-            listener.socket.close()
+        for listeners in made.values():
+            for listener in listeners:
+                listener.close()
         raise
     finally:
         for listener in spare.values():
-            listener.socket.close()
-    for listener in http:
+            listener.close()
+    found = Listeners(tuple(made[HTTP]), tuple(made[LINKS]), made[INTERNAL][0])
+    for listener in found.public:
         # Linux hands it on to the connections that are accepted. Without it the kernel takes
         # megabytes for a client that does not read, in long turns of the loop; how much is on its
         # way to one that does is not bounded by it. A Unix socket that was passed has no such.
         with contextlib.suppress(OSError):
             listener.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-    return Listeners(tuple(http), internal[0])
+    return found
 
 
-def refuse_clients(sockets: Sequence[socket.socket]) -> None:
+def refuse_clients(listeners: Iterable[Listener]) -> None:
     """Have the kernel refuse new clients, in all processes; `listen` undoes it (Linux).
 
     The sockets stay bound, so that nobody else gets their addresses.
     """
-    for sock in sockets:
+    for listener in listeners:
         with contextlib.suppress(OSError):
-            sock.shutdown(socket.SHUT_RD)
+            listener.socket.shutdown(socket.SHUT_RD)
 
 
 def address_of(sock: socket.socket) -> str:

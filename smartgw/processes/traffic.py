@@ -6,20 +6,26 @@ gateway that it is part of (app.py) or over a channel (worker.py).
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from smartgw import memory
 from smartgw.accesslog import AccessLog
 from smartgw.config import Settings
+from smartgw.peers import certificate
 from smartgw.peers.directory import View
+from smartgw.peers.links import PeerLinks
 from smartgw.processes.drain import Step
+from smartgw.processes.sockets import LINKS, Listener
 from smartgw.proxy.counters import Counters
 from smartgw.proxy.deadlines import Deadlines
 from smartgw.proxy.dialler import UNIX
 from smartgw.proxy.listener import Listening
 from smartgw.proxy.path import Path
 from smartgw.proxy.pools import Pools
+from smartgw.routing.forwarding import Keyring
 from smartgw.routing.table import HostEntry, HostUpdate, Route, RoutingTable, Snapshot
+from smartgw.wiring import identity_of
 from smartgw_hosts.http1 import Bounds
 
 Endpoints = frozenset[tuple[str, int]]
@@ -28,7 +34,7 @@ Endpoints = frozenset[tuple[str, int]]
 class Traffic:
     """Make it in the loop that it runs in, `start`, tell it of hosts and apps, then `accept`.
 
-    `sockets`: bound, to take clients from; closed when the drain is final. `own`: where gateway
+    `listeners`: to take clients from; closed when the drain is final. `own`: where gateway
     listeners are, which are never dialled (2.5). `api`: path of the Unix socket of the gateway's
     own API, None without one. `on_suspect`: called with the id of a host that could not be
     reached. `on_stale`: called when somebody knows of a newer list of clusters (4.8).
@@ -37,7 +43,7 @@ class Traffic:
     def __init__(
         self,
         settings: Settings,
-        sockets: Sequence[socket.socket],
+        listeners: Sequence[Listener],
         own: Endpoints,
         api: str | None,
         on_suspect: Callable[[str], None],
@@ -54,9 +60,14 @@ class Traffic:
         self._path.ask_for_clusters = on_stale
         self.pools.path = self._path
         self._listening = Listening(settings, self._path, loop, self._watch, self._bounds)
+        self._cluster = settings.cluster
+        self._identity = identity_of(settings)
+        self._ring: Keyring | None = None
+        self._links = PeerLinks(settings, loop, self.pools)
+        self._tls: ssl.SSLContext | None = None
         self._table = RoutingTable(settings.base_domains, settings.hostnames)
         self._apps: Collection[str] = ()
-        self._sockets = sockets
+        self._listeners = listeners
         self._bound(settings)
         self._publish(self._table.snapshot)
 
@@ -68,8 +79,15 @@ class Traffic:
 
     async def accept(self) -> None:
         """Take clients from now on."""
-        if not self._listening.accepting:
-            await self._listening.listen(self._sockets)
+        listening = self._listening
+        if listening.accepting:
+            return
+        await listening.listen(one.socket for one in self._listeners if one.name != LINKS)
+        links = [one.socket for one in self._listeners if one.name == LINKS]
+        if links and self._identity is not None:
+            if self._tls is None:
+                self._tls = certificate.receiving(self._identity, self._cluster)
+            await listening.listen_to_peers(links, self._tls)
 
     # ---- the table ----
 
@@ -96,6 +114,10 @@ class Traffic:
         """Set the clusters as the requests that come from now on see them (4.6)."""
         self._path.view = view
         self.pools.dialler.peers = view.endpoints
+        if self._identity is not None:
+            self._ring = Keyring(self._cluster, (self._identity,), view.keys, self._ring)
+            self._listening.marks.ring = self._ring
+            self._links.follow(view, self._ring)
 
     def _publish(self, snapshot: Snapshot) -> None:
         self._path.snapshot = snapshot
@@ -107,6 +129,7 @@ class Traffic:
         self._bound(settings)
         self._watch.configure(_shortest(settings))
         self.pools.configure(settings)
+        self._links.configure(settings)
         self._path.configure(settings)
         self._path.own_route = _own_route(api)
         self._listening.configure(settings)
@@ -122,8 +145,8 @@ class Traffic:
             case Step.STOP:
                 listening.unlisten()
             case Step.RELEASE:
-                for sock in self._sockets:
-                    sock.close()
+                for listener in self._listeners:
+                    listener.close()
             case Step.SEND_AWAY:
                 listening.send_away()
             case Step.CUT:
@@ -135,6 +158,7 @@ class Traffic:
     async def stop(self) -> None:
         """End everything that is still under way."""
         self._listening.close()
+        self._links.close()
         await self.pools.close()
         self._watch.stop()
         await self.log.stop()

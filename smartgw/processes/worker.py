@@ -16,6 +16,7 @@ from smartgw.config import Settings
 from smartgw.processes.channel import Channel
 from smartgw.processes.drain import Step
 from smartgw.processes.messages import Message, hosts_of, view_of
+from smartgw.processes.sockets import Listener, address_of
 from smartgw.processes.tally import exported
 from smartgw.processes.traffic import Traffic
 
@@ -24,18 +25,18 @@ REPORT_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
-def listening(fd: int) -> socket.socket:
+def inherited(name: str, fd: int) -> Listener:
     """Return an inherited listening socket."""
     sock = socket.socket(fileno=fd)
     sock.setblocking(False)
-    return sock
+    return Listener(name, address_of(sock), sock)
 
 
 class Worker:
     """Runs until the channel is closed or says so."""
 
-    def __init__(self, sockets: Sequence[socket.socket]) -> None:
-        self._sockets = sockets
+    def __init__(self, listeners: Sequence[Listener]) -> None:
+        self._listeners = listeners
         self._channel: Channel | None = None
         self._traffic: Traffic | None = None
         self._apps: set[str] = set()
@@ -112,7 +113,7 @@ class Worker:
             return
         own = frozenset((str(host), int(port)) for host, port in message["own"])
         self._traffic = Traffic(
-            settings, self._sockets, own, message["api"], self._suspect, self._stale
+            settings, self._listeners, own, message["api"], self._suspect, self._stale
         )
         self._traffic.start()
         self._report_on()

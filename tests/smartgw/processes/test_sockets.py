@@ -14,14 +14,15 @@ from smartgw.processes.sockets import Listener, acquire, activated
 from tests.servers import free_port
 
 
-def settings(http: list[str], internal: str) -> Settings:
+def settings(http: list[str], internal: str, links: str | None = None) -> Settings:
     return Settings.model_validate(
         {
             "cluster": "eu-1",
             "base_domains": ["a.test"],
             "host_networks": ["10.0.0.0/8"],
             "trust": {"mode": "first-use"},
-            "listen": {"http": http, "internal": internal},
+            "listen": {"http": http, "internal": internal, "links": links},
+            "identity": {"seed_file": "/seed"},
         }
     )
 
@@ -46,6 +47,21 @@ def test_handed_sockets_are_taken_by_their_address() -> None:
     assert found.internal is internal
     assert spare.socket.fileno() == -1
     found.close()
+
+
+def test_the_socket_for_links_is_one_of_its_own() -> None:
+    """4.5, 11.1: links over TLS have a listener of their own, which is handed over like all."""
+    ports = [free_port() for _ in range(3)]
+    http, links, internal = (f"127.0.0.1:{port}" for port in ports)
+    found = acquire(settings([http], internal, links), [], [])
+    assert [one.address for one in found.links] == [links]
+    assert [one.name for one in found.public] == ["http", "links"]
+    again = acquire(settings([http], internal, links), [], found.all)
+    assert again.all == found.all
+    found.close()
+    without = acquire(settings([http], internal), [], [bound("links", free_port())])
+    assert without.links == ()
+    without.close()
 
 
 def test_a_failure_closes_all() -> None:

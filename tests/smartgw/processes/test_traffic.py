@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from smartgw.config import Settings
+from smartgw.processes.sockets import HTTP, Listener
 from smartgw.processes.traffic import Traffic
 from smartgw.proxy.downstream import Http1Downstream
 from smartgw.routing.table import HostUpdate
@@ -114,7 +115,14 @@ async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
             "log": {"access": "off"},
         }
     )
-    traffic = Traffic(settings, [listening], frozenset(), None, lambda host_id: None, lambda: None)
+    traffic = Traffic(
+        settings,
+        [Listener(HTTP, "", listening)],
+        frozenset(),
+        None,
+        lambda host_id: None,
+        lambda: None,
+    )
     made = Rig(traffic, listening.getsockname()[1])
     await made.start()
     yield made
