@@ -438,7 +438,7 @@ class Demo:
         for line in self.process.stdout:
             if line == "READY\n":
                 break
-        (self.cluster,) = json.loads((folder / ".demo/demo.json").read_bytes())["clusters"]
+        self.cluster = json.loads((folder / ".demo/demo.json").read_bytes())["clusters"][0]
         (folder / "run").write_text('#!/bin/sh\nexec "$@"\n')
         (folder / "run").chmod(0o755)
         (folder / "docs").symlink_to(REPO / "docs")

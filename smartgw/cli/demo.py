@@ -10,6 +10,7 @@ import fcntl
 import http.client
 import json
 import os
+import shlex
 import signal
 import sys
 import time
@@ -20,16 +21,26 @@ from typing import Any
 
 from smartgw.cli import CommandError
 from smartgw.demo.children import Child, Died, Guard, end, wait_for
-from smartgw.demo.cluster import APPS, BASE_DOMAIN, CLUSTER_IDS, Cluster, plan, write_private
+from smartgw.demo.cluster import (
+    APPS,
+    BASE_DOMAIN,
+    CLUSTER_IDS,
+    Cluster,
+    plan,
+    write_directory,
+    write_private,
+)
+from smartgw.demo.introduction import introduction
+from smartgw_hosts.owner import owner
 
-HELP = "run a gateway with a bus and hosts on this machine, to try it"
+HELP = "run clusters of gateway, bus and hosts on this machine, to try them"
 EXAMPLES = """\
 Everything listens on loopback only. Ctrl-C ends it and leaves no process and no port behind;
 keys, configurations, logs and demo.json are in the folder.
 
 examples:
   smartgw demo
-  smartgw demo --hosts 3 --port 8088
+  smartgw demo --clusters 1 --hosts 3 --port 8088
 """
 
 STARTED_AS = "RUN_STARTED_AS"
@@ -45,15 +56,20 @@ class Interrupted(Exception):
 
 
 class Signals:
-    """Counts the signals that ask the demo to end."""
+    """Counts the signals that ask the demo to end; `revive`: SIGUSR1 has come since it was set."""
 
     def __init__(self) -> None:
         self.count = 0
+        self.revive = False
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._count)
+        signal.signal(signal.SIGUSR1, self._revive)
 
     def _count(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
+
+    def _revive(self, number: int, frame: FrameType | None) -> None:
+        self.revive = True
 
     def check(self) -> None:
         if self.count:
@@ -80,6 +96,7 @@ class Running:
         """Raises Died or Interrupted, with all that was started still to be ended."""
         for cluster in self.clusters:
             cluster.write_files(self.clusters)
+        write_directory(self.clusters)
         for cluster in self.clusters:
             child = self._child(cluster, f"{cluster.cluster_id}-nats", cluster.nats_command())
             self.buses[cluster.cluster_id] = child
@@ -94,7 +111,17 @@ class Running:
             for host_id in cluster.host_ids:
                 command = cluster.host_command(host_id, self.clusters)
                 self.hosts[cluster.cluster_id][host_id] = self._child(cluster, host_id, command)
+        self._wait(signals, lambda: all(_ready(cluster) for cluster in self.clusters))
+        # Any gateway may pass a request on to any other, so apps are asked when all are ready.
         self._wait(signals, lambda: all(_serves(cluster) for cluster in self.clusters))
+
+    def revive(self) -> bool:
+        """Start again what has ended; tell whether there was anything."""
+        groups = (self.buses, self.gateways, *self.hosts.values())
+        ended = [(group, key) for group in groups for key, child in group.items() if child.ended()]
+        for group, key in ended:
+            group[key] = group[key].again()
+        return bool(ended)
 
     def stop(self, signals: Signals) -> None:
         """End everything: the hosts and gateways first, then the buses they say goodbye on."""
@@ -131,12 +158,20 @@ class Running:
                 for cluster in self.clusters
             ],
             "apps": [
-                {"app_id": app_id, "hostname": f"{app_id}.{BASE_DOMAIN}", "owner": None}
+                {
+                    "app_id": app_id,
+                    "hostname": f"{app_id}.{BASE_DOMAIN}",
+                    "owner": owner(app_id, (cluster.cluster_id for cluster in self.clusters)),
+                }
                 for app_id in APPS
             ],
             "tokens": None,
             "ca": None,
         }
+
+    def tell(self, folder: Path) -> None:
+        """Write demo.json."""
+        write_private(folder / "demo.json", json.dumps(self.describe(), indent=2) + "\n")
 
     def _child(self, cluster: Cluster, name: str, command: Sequence[str]) -> Child:
         """`name` is unique in the demo: it names the log too."""
@@ -157,15 +192,19 @@ def _listens(cluster: Cluster) -> bool:
     return answer is not None and b"\nsmartgw_bus_connected 1\n" in answer
 
 
-def _serves(cluster: Cluster) -> bool:
-    """Whether the gateway is ready, every host in use, and every app answers through it."""
+def _ready(cluster: Cluster) -> bool:
+    """Whether the gateway is ready and every host in use."""
     if _get(cluster.internal, "localhost", "/readyz") is None:
         return False
     answer = _get(cluster.internal, "localhost", "/api/v3/discovery/hosts")
     hosts = json.loads(answer)["hosts"] if answer else []
     healthy = {host["host_id"] for host in hosts if host["state"] == "healthy"}
-    # Apps are asked last, so that the traffic in status does not begin with errors of ours.
-    return healthy.issuperset(cluster.host_ids) and all(
+    return healthy.issuperset(cluster.host_ids)
+
+
+def _serves(cluster: Cluster) -> bool:
+    """Whether every app answers through the gateway."""
+    return all(
         _get(cluster.http, f"{app_id}.{BASE_DOMAIN}", "/echo") is not None for app_id in APPS
     )
 
@@ -189,9 +228,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--clusters",
         type=_between(1, len(CLUSTER_IDS)),
-        default=1,
-        help=f"how many clusters, each with its own bus and gateway: 1 (default) to "
-        f"{len(CLUSTER_IDS)}",
+        default=3,
+        help="how many clusters, each with its own bus and gateway: 1 to "
+        f"{len(CLUSTER_IDS)} (default: 3)",
     )
     parser.add_argument(
         "--hosts", type=_between(1, MAX_HOSTS), default=2, help="hosts a cluster (default: 2)"
@@ -238,13 +277,13 @@ def run(args: argparse.Namespace) -> int:
                         raise CommandError(f"cannot start: {died}") from None
                     running.stop(signals)
             assert running is not None
-            write_private(folder / "demo.json", json.dumps(running.describe(), indent=2) + "\n")
+            running.tell(folder)
             if args.json:
                 print(json.dumps(running.describe()))
             else:
                 print("\n".join(_introduction(running, args)))
             print("READY", flush=True)
-            _watch(running, signals)
+            _watch(running, signals, folder)
         except Interrupted:
             return 1
         except FileNotFoundError as error:
@@ -284,10 +323,15 @@ def _folder(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _watch(running: Running, signals: Signals) -> None:
-    """Until a signal comes; says when a child has ended, and goes on without it."""
+def _watch(running: Running, signals: Signals, folder: Path) -> None:
+    """Until a signal comes; says when a child has ended, and goes on without it, until told."""
     told: set[Child] = set()
+    signals.revive = False
     while not signals.count:
+        if signals.revive:
+            signals.revive = False
+            if running.revive():
+                running.tell(folder)
         for child in running.children():
             if child not in told and child.ended():
                 told.add(child)
@@ -296,45 +340,9 @@ def _watch(running: Running, signals: Signals) -> None:
 
 
 def _introduction(running: Running, args: argparse.Namespace) -> Iterator[str]:
-    for cluster in running.clusters:
-        for taken in cluster.taken:
-            yield f"{taken.wanted} is taken: using {taken.used}"
-    first = running.clusters[0]
-    origin = f"http://{APPS[0]}.{BASE_DOMAIN}:{first.http_port}"
-    hosts = running.hosts[first.cluster_id]
     started_as = os.environ.get(STARTED_AS)
-    status = f"{started_as} smartgw status" if started_as else "smartgw status"
-    if args.dir != Path(".demo"):
-        status += f" --dir {args.dir}"
-    for cluster in running.clusters:
-        names = ", ".join(
-            f"{name} (pid {c.pid})" for name, c in running.hosts[cluster.cluster_id].items()
-        )
-        gateway = running.gateways[cluster.cluster_id]
-        yield f"cluster {cluster.cluster_id}: gateway on {cluster.http} (pid {gateway.pid})"
-        yield f"  hosts {names}"
-        yield f"  bus {cluster.nats}, internal API http://{cluster.internal}"
-    yield f"files and logs: {first.folder}"
-    yield ""
-    yield "Pages to open"
-    for cluster in running.clusters:
-        for app_id in APPS:
-            yield f"  http://{app_id}.{BASE_DOMAIN}:{cluster.http_port}/"
-    yield ""
-    yield "To try"
-    lines = [
-        (f"curl {origin}/echo", "what the app was sent"),
-        (f"curl -N {origin}/sse", "an event a second"),
-        (f"curl -X POST {origin}/counter", "a count that its hosts share"),
-        (f"curl -i http://nobody.{BASE_DOMAIN}:{first.http_port}/", "an unknown hostname: 404"),
-        (status, "the gateway, its hosts and apps"),
-    ]
-    if len(hosts) > 1:
-        name, child = next(iter(hosts.items()))
-        what = f"{name} dies; no request to {APPS[0]} fails for it"
-        lines.append((f"kill -9 {child.pid}", what))
-    width = max(len(command) for command, _ in lines)
-    for command, what in lines:
-        yield f"  {command:<{width}}  # {what}"
-    yield ""
-    yield "Ctrl-C ends it all."
+    command = f"{started_as} smartgw" if started_as else "smartgw"
+    where = "" if args.dir == Path(".demo") else f" --dir {shlex.quote(str(args.dir))}"
+    taken = [pair for cluster in running.clusters for pair in cluster.taken]
+    yield from (f"{pair.wanted} is taken: using {pair.used}" for pair in taken)
+    yield from introduction(running.describe(), args.dir.absolute(), os.getpid(), command, where)

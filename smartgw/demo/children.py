@@ -93,7 +93,9 @@ class Child:
     ) -> None:
         self.name = name
         self.log = log
+        self._command = command
         self._guard = guard
+        self._env = env
         parent = os.getpid()
         with open(log, "wb") as output:
             self._process = subprocess.Popen(
@@ -126,6 +128,10 @@ class Child:
         self._guard.forget(self.pid)
         self._ended = True
         return True
+
+    def again(self) -> "Child":
+        """Start another like it, which takes over its log."""
+        return Child(self.name, self._command, self.log, self._guard, self._env)
 
     def report(self) -> str:
         """How it ended, with the end of its log."""

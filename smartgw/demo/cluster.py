@@ -111,6 +111,11 @@ class Cluster:
     def file(self, name: str) -> Path:
         return self.folder / f"{self.cluster_id}-{name}"
 
+    @property
+    def directory(self) -> Path:
+        """The list of clusters, the same file for all of them."""
+        return self.folder / "clusters.json"
+
     def seed(self, host_id: str) -> Path:
         return self.folder / f"{host_id}.seed"
 
@@ -144,12 +149,11 @@ class Cluster:
         Hosts that the user has enrolled stay enrolled. A list that is refused is set aside.
         """
         enrolment: list[str] = []
+        _fresh_key(self.file("cluster.seed"))
         for host_id in self.host_ids:
-            seed = self.seed(host_id)
-            seed.unlink(missing_ok=True)
             entry = {
                 "id": host_id,
-                "key": keyfile.generate(seed).public_key.text,
+                "key": _fresh_key(self.seed(host_id)),
                 "cluster": self.cluster_id,
                 "apps": list(APPS),
             }
@@ -219,6 +223,8 @@ class Cluster:
             # that the user adds send theirs every 5 s.
             "discovery": {"heartbeat": HEARTBEAT, "missed": round(15.0 / HEARTBEAT)},
             "trust": {"mode": "enrolment", "file": str(self.file("enrolment.toml"))},
+            "identity": {"seed_file": str(self.file("cluster.seed"))},
+            "peers": {"file": str(self.directory)},
             "log": {"access": str(self.file("access.log"))},
             # Nobody balances load here, and whoever presses Ctrl-C does not want to wait.
             "processes": {"unready_wait": 0, "drain": 1.0},
@@ -248,6 +254,30 @@ def plan(count: int, hosts: int, port: int, folder: Path) -> list[Cluster]:
             )
         )
     return clusters
+
+
+def write_directory(clusters: Sequence[Cluster]) -> None:
+    """The list of clusters, whose files are written already, for all their gateways.
+
+    All is on loopback, so gateways reach each other without TLS.
+    """
+    listed = [
+        {
+            "id": cluster.cluster_id,
+            "gateways": [f"http://{cluster.http}"],
+            "keys": [keyfile.load(cluster.file("cluster.seed")).public_key.text],
+            "state": "active",
+        }
+        for cluster in clusters
+    ]
+    document = {"affinity": True, "failover": True, "clusters": listed}
+    write_private(clusters[0].directory, json.dumps(document, indent=2) + "\n")
+
+
+def _fresh_key(path: Path) -> str:
+    """Make a key file in the place of an earlier demo's; return the public key."""
+    path.unlink(missing_ok=True)
+    return keyfile.generate(path).public_key.text
 
 
 def write_private(path: Path, text: str) -> None:

@@ -1,6 +1,5 @@
 """The real demo: what it says, what it serves, and that it leaves nothing behind."""
 
-import http.client
 import json
 import os
 import signal
@@ -12,118 +11,22 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
 
 import pytest
 from aiohttp import ClientSession, WSMsgType
 
-from tests.servers import die_with
+from tests.demos import Demo, ask, is_alive, is_open, leaves_nothing, pids, slowness
 
 pytestmark = pytest.mark.skipif(
     find_spec("smartgw.app") is None, reason="the gateway itself is not there yet"
 )
 
 
-class Demo:
-    """One `smartgw demo` in a folder, on free ports; killed at the end of the block."""
-
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.folder = folder
-        self.lines: list[str] = []
-        parent = os.getpid()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "smartgw", "demo", "--dir", str(folder), *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            preexec_fn=lambda: die_with(parent),
-        )
-
-    def ready(self) -> Self:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line)
-            if line == "READY\n":
-                return self
-        pytest.fail(f"no READY: {''.join(self.lines)}\n{self.errors()}")
-
-    def errors(self) -> str:
-        assert self.process.stderr is not None
-        return self.process.stderr.read()
-
-    def facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = json.loads((self.folder / "demo.json").read_bytes())
-        return facts
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *of: object) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    with Demo(tmp_path_factory.mktemp("demo"), "--port", "0", "--hosts", "2") as running:
+    options = ("--port", "0", "--hosts", "2", "--clusters", "1")
+    with Demo(tmp_path_factory.mktemp("demo"), *options) as running:
         yield running.ready()
-
-
-def pids(facts: dict[str, Any]) -> list[int]:
-    found: list[int] = []
-    for cluster in facts["clusters"]:
-        of = cluster["pids"]
-        found += [*of["gateway"], of["nats"], *of["hosts"].values()]
-    return found
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
-
-
-def is_open(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-def leaves_nothing(facts: dict[str, Any]) -> bool:
-    """Soon: what would be left is left for ever."""
-    addresses = [c[key] for c in facts["clusters"] for key in ("http", "internal", "nats")]
-    deadline = time.monotonic() + 10.0
-    while time.monotonic() < deadline:
-        if not any(map(is_alive, pids(facts))) and not any(map(is_open, addresses)):
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def slowness() -> float:
-    """How many times longer this machine takes now than an idle one for one small program."""
-    began = time.monotonic()
-    subprocess.run([sys.executable, "-m", "smartgw", "--version"], check=True, capture_output=True)
-    return max(1.0, (time.monotonic() - began) / 0.3)
-
-
-def ask(
-    facts: dict[str, Any], path: str, method: str = "GET", *, app: str = "shop", body: bytes = b""
-) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(facts["clusters"][0]["http"], timeout=5)
-    try:
-        headers = {"Host": f"{app}.{facts['base_domain']}"}
-        connection.request(method, path, body=body or None, headers=headers)
-        response = connection.getresponse()
-        return response.status, response.read()
-    finally:
-        connection.close()
 
 
 def test_demo_json_says_what_runs_where(demo: Demo) -> None:
@@ -133,8 +36,8 @@ def test_demo_json_says_what_runs_where(demo: Demo) -> None:
     assert facts == {
         "base_domain": "smart-app.localhost",
         "apps": [
-            {"app_id": "shop", "hostname": "shop.smart-app.localhost", "owner": None},
-            {"app_id": "blog", "hostname": "blog.smart-app.localhost", "owner": None},
+            {"app_id": "shop", "hostname": "shop.smart-app.localhost", "owner": "east"},
+            {"app_id": "blog", "hostname": "blog.smart-app.localhost", "owner": "east"},
         ],
         "tokens": None,
         "ca": None,
@@ -161,7 +64,7 @@ def test_it_prints_lines_to_copy_and_pages_to_open(demo: Demo) -> None:
 
 def test_ready_is_ready(tmp_path: Path) -> None:
     """12.1, 11.3: when READY is printed the gateway is ready, and an unknown hostname is a 404."""
-    with Demo(tmp_path, "--port", "0", "--hosts", "1") as demo:
+    with Demo(tmp_path, "--port", "0", "--hosts", "1", "--clusters", "1") as demo:
         facts = demo.ready().facts()
         assert ask(facts, "/", app="nobody")[0] == 404
         demo.process.terminate()
@@ -260,7 +163,7 @@ def test_the_end_leaves_no_process_and_no_port(tmp_path: Path, number: signal.Si
     behind.
     """
     began = time.monotonic()
-    with Demo(tmp_path, "--port", "0") as demo:
+    with Demo(tmp_path, "--port", "0", "--clusters", "1") as demo:
         facts = demo.ready().facts()
         assert time.monotonic() - began < 5.0 * slowness()
         demo.process.send_signal(number)
@@ -279,7 +182,7 @@ def test_sigkill_leaves_no_process_and_no_port(tmp_path: Path) -> None:
         demo.process.wait()
         assert len(pids(facts)) == 6
         assert leaves_nothing(facts)
-    with Demo(tmp_path, "--port", "0", "--hosts", "1") as demo:
+    with Demo(tmp_path, "--port", "0", "--hosts", "1", "--clusters", "1") as demo:
         facts = demo.ready().facts()
         demo.process.terminate()
         demo.process.communicate(timeout=20)
@@ -290,7 +193,7 @@ def test_a_taken_port_is_left_alone_and_a_dead_child_is_reported(tmp_path: Path)
     """12.1: free ports where the wanted one is taken, on a wildcard address too."""
     with socket.create_server(("0.0.0.0", 0)) as taken:
         wanted = taken.getsockname()[1]
-        with Demo(tmp_path, "--port", str(wanted), "--hosts", "1") as demo:
+        with Demo(tmp_path, "--port", str(wanted), "--hosts", "1", "--clusters", "1") as demo:
             facts = demo.ready().facts()
             used = facts["clusters"][0]["http"].removeprefix("127.0.0.1:")
             assert used != str(wanted)
