@@ -40,6 +40,12 @@ def keep_for_traffic() -> None:
     gc.set_threshold(_COLLECT_EVERY, 20, 50)
 
 
+def settle() -> None:
+    """Let the collector leave alone what there is now: after a large table was taken in, which
+    it would walk again and again for garbage that is not there."""
+    gc.freeze()
+
+
 def give_back() -> None:
     """Hand free memory back to the system, when it is short."""
     with contextlib.suppress(OSError, AttributeError):

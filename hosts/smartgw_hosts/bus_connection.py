@@ -71,7 +71,7 @@ class Connection(Client):
 
     def __init__(
         self,
-        deliver: Callable[[str, bytes, bytes], None],
+        deliver: Callable[[str, bytes, bytes, bytes, bytes], None],
         on_refused: Callable[[Exception], None],
     ) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class Connection(Client):
         # The library decodes subject and headers here, and any publisher can send what breaks that.
         subscription = self._subs.get(sid)
         if subscription is not None:
-            self._deliver(subscription.subject, subject, data)
+            self._deliver(subscription.subject, subject, data, reply, headers)
 
     def _connect_command(self) -> bytes:
         # The library goes on in the clear when whoever answers does not ask for TLS.

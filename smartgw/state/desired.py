@@ -138,6 +138,10 @@ class Desired:
         """Return the app that has a label or a hostname; None when it is free."""
         return _first(self.claims.get(name))
 
+    def claimants(self, name: str) -> tuple[str, ...]:
+        """Return the apps that claim a name, the holder first."""
+        return _all(self.claims.get(name))
+
     def names(self, app: App) -> tuple[str | None, tuple[str, ...]]:
         """Return the label and the hostnames that are this app's, those of others left out."""
         label = app.served_label
@@ -172,19 +176,26 @@ class Desired:
 
 
 class Sweep:
-    """One reading of the whole bucket, beside which single changes may come in.
+    """One reading of the whole of `bucket`, beside which single changes may come in.
 
     `floor` is the last revision from before it began: what it does not come across, and is not
-    newer, is gone. `replace`: revisions of before mean nothing, it is another bucket.
+    newer, is gone. `replace`: revisions of before mean nothing, it is another bucket. `rewound`
+    says that it should have been: the bucket holds less than was read from it.
     """
 
-    __slots__ = ("deleted", "floor", "replace", "seen")
+    __slots__ = ("bucket", "deleted", "floor", "replace", "rewound", "seen")
 
-    def __init__(self, floor: int, *, replace: bool) -> None:
+    def __init__(self, bucket: str, floor: int, *, replace: bool) -> None:
+        self.bucket = bucket
         self.floor = floor
         self.replace = replace
+        self.rewound = False
         self.seen: set[str] = set()
         self.deleted: dict[str, int] = {}
+
+    def missed(self, key: str, stored: Stored | Skipped) -> bool:
+        """Tell, when the sweep is at its end, whether a record is no longer in the bucket."""
+        return key not in self.seen and (self.replace or stored.revision <= self.floor)
 
 
 class Draft:
@@ -200,8 +211,11 @@ class Draft:
         self._enrolments = False
         self.revision = base.revision
 
-    def take(self, entry: Entry, sweep: Sweep | None = None) -> bool:
-        """Take in what the store says of a key; False when that is known already, or outdated."""
+    def take(self, entry: Entry, sweep: Sweep | None = None, *, swept: bool = False) -> bool:
+        """Take in what the store says of a key; False when that is known already, or outdated.
+
+        `sweep` is the one under way, and `swept` tells that the entry is of its reading.
+        """
         key, revision = entry.key, entry.revision
         anew = False
         if sweep is not None:
@@ -215,21 +229,17 @@ class Draft:
         if old is not None and old.revision == revision and old.time == entry.time:
             return False
         if old is not None and not anew and revision <= old.revision:
+            if sweep is not None and swept and old.revision <= sweep.floor:
+                sweep.rewound = True
             return False
         self._put(key, old, None if entry.value is None else _read(entry))
         return True
 
-    def end(self, sweep: Sweep) -> None:
-        """The sweep has come across all that there is: forget what it did not."""
-        gone = [
-            (key, stored)
-            for key, stored in self._base.records.items()
-            if key not in sweep.seen and (sweep.replace or stored.revision <= sweep.floor)
-        ]
-        for key, _ in gone:
-            old = self._records.get(key)
-            if old is not None and (sweep.replace or old.revision <= sweep.floor):
-                self._put(key, old, None)
+    def forget(self, key: str, sweep: Sweep) -> None:
+        """Take out what the sweep missed, unless it was written since."""
+        old = self._records.get(key)
+        if old is not None and sweep.missed(key, old):
+            self._put(key, old, None)
 
     def done(self, revision: int, bucket: str) -> tuple[Desired, Difference]:
         """Return what came of it; the draft must not be used any more."""
@@ -251,18 +261,9 @@ class Draft:
         """Return what stands under a key by now."""
         return self._records.get(key)
 
-    def holder(self, name: str) -> str | None:
-        """Return the app that has a name by now."""
-        return _first(self._claims.get(name))
-
     def claimants(self, name: str) -> tuple[str, ...]:
         """Return the apps that claim a name by now, the holder first."""
         return _all(self._claims.get(name))
-
-    @property
-    def newer(self) -> int:
-        """How many apps a later version wrote, by now."""
-        return self._newer
 
     def _put(self, key: str, old: Stored | Skipped | None, new: Stored | Skipped | None) -> None:
         if old is not None:

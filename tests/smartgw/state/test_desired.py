@@ -30,7 +30,9 @@ def taken(
         draft.take(some, sweep)
         revision = max(revision, some.revision)
     if sweep is not None:
-        draft.end(sweep)
+        for key, stored in base.records.items():
+            if sweep.missed(key, stored):
+                draft.forget(key, sweep)
     return draft.done(revision, bucket)
 
 
@@ -128,7 +130,7 @@ def test_a_missed_message_heals_itself(history: list[Entry], data: st.DataObject
     heard = [some for some in history if some not in lost]
     desired, _ = taken(Desired(), [some for some in heard if some.revision <= began])
     # While the whole is read, single changes come in, before and after what is read of their key.
-    sweep = Sweep(began, replace=False)
+    sweep = Sweep("b", began, replace=False)
     whole = last(history) if data.draw(st.booleans()) else last(history[:began])
     new = [some for some in history if some.revision > began]
     mixed = data.draw(st.permutations([(some, i) for i, some in enumerate([*whole, *new])]))
@@ -153,7 +155,7 @@ def test_another_bucket_takes_the_place_of_the_one_before(
     old, _ = taken(Desired(), before)
     moved = [Entry(some.key, some.value, some.revision, some.time + 0.5) for some in after]
     truth, _ = taken(Desired(), moved)
-    new, difference = taken(old, last(moved), Sweep(len(after), replace=True), "other")
+    new, difference = taken(old, last(moved), Sweep("other", len(after), replace=True), "other")
     assert same(new, truth)
     assert new.bucket == "other"
     differing = {a for a in APPS if old.stored(app_key(a)) != new.stored(app_key(a))}
@@ -165,7 +167,7 @@ def test_reading_the_same_again_changes_nothing() -> None:
     history = [entry(register(app_id=app_id), n) for n, app_id in enumerate(APPS, 1)]
     desired, _ = taken(Desired(), history)
     for replace in (False, True):
-        again, difference = taken(desired, history, Sweep(len(history), replace=replace))
+        again, difference = taken(desired, history, Sweep("b", len(history), replace=replace))
         assert not difference
         assert same(again, desired)
         assert again.records is desired.records
