@@ -35,6 +35,7 @@ from smartgw.processes.sockets import Listeners
 from smartgw.processes.tally import exported
 from smartgw.processes.traffic import Traffic, own_endpoints
 from smartgw.readiness import Readiness, judge
+from smartgw.state.durable import DurableState
 from smartgw.state.state import State, lag_families, lagging
 from smartgw.trust import FollowedFile
 from smartgw.wiring import host_update, identity_of, make_bus, pool_settings, shown
@@ -319,6 +320,16 @@ class Gateway:
     def directory(self) -> Follower | None:
         """The directory of clusters."""
         return self._peers
+
+    @property
+    def durable(self) -> DurableState | None:
+        """What the platform has decided, None where nothing is kept."""
+        return None
+
+    @property
+    def base_domains(self) -> tuple[str, ...]:
+        """The domains below which apps have their labels."""
+        return self.settings.base_domains
 
     def hosts(self) -> Sequence[HostRecord]:
         """All hosts that are known, with their states; the drained ones as such."""

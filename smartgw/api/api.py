@@ -4,13 +4,16 @@ Owns the two lists. The internal listener has all; the gateway's own hostnames h
 and control where the settings do not close it there.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from aiohttp import web
 
 from smartgw.api import internal, public
 from smartgw.api.audit import Audit
 from smartgw.api.clusters import Clusters
+from smartgw.api.control import Control
 from smartgw.api.credentials import Credentials
 from smartgw.api.discovery import Discovery
 from smartgw.api.gateway import Gateway
@@ -45,7 +48,8 @@ class Api:
             *clusters.bounds,
         )
         self._internal: tuple[Bound, ...] = observed.open
-        self._control: tuple[Bound, ...] = observed.control
+        control = Control(lambda: gateway.durable, audit, lambda: gateway.base_domains)
+        self._control: tuple[Bound, ...] = (*control.bounds, *observed.control)
 
     def internal(self, host: str) -> web.Application:
         """The internal listener's; `host` is what it is called."""
@@ -69,11 +73,14 @@ class Api:
 
 
 def _described(bounds: Sequence[Bound], *, internal: bool) -> tuple[Bound, ...]:
-    """Return the operations with the one that describes them."""
+    """Return the operations with the one that describes them; it is made when first asked for."""
     operations = [*(operation for operation, _ in bounds), DESCRIPTION]
-    made = document(operations, internal=internal)
+    made: list[dict[str, Any]] = []
 
     async def describe(call: Call) -> Reply:
-        return Reply(made, fields={"Cache-Control": "max-age=60"})
+        if not made:
+            # In a thread: schemas of all models take longer than traffic may wait.
+            made.append(await asyncio.to_thread(document, operations, internal=internal))
+        return Reply(made[0], fields={"Cache-Control": "max-age=60"})
 
     return (*bounds, (DESCRIPTION, describe))

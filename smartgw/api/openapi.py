@@ -4,6 +4,7 @@ Owns the form of the document and which answers every operation of a form has be
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -210,6 +211,7 @@ def _conditions(method: str) -> list[dict[str, Any]]:
     return [match, none_match] if method == "PUT" else [match]
 
 
+@cache
 def _example(model: type[BaseModel]) -> Any:
     """Return an example made of the members' own, None when one of them has none."""
     schema = model.model_json_schema(ref_template=_REF)
