@@ -63,7 +63,7 @@ class Traffic:
         self._cluster = settings.cluster
         self._identity = identity_of(settings)
         self._ring: Keyring | None = None
-        self._links = PeerLinks(settings, loop, self.pools)
+        self._links = self._path.peers = PeerLinks(settings, loop, self.pools)
         self._tls: ssl.SSLContext | None = None
         self._table = RoutingTable(settings.base_domains, settings.hostnames)
         self._apps: Collection[str] = ()

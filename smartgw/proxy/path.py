@@ -31,6 +31,7 @@ from smartgw_hosts.http1 import ResponseHead
 if TYPE_CHECKING:
     from smartgw.accesslog import AccessLog
     from smartgw.config import Settings
+    from smartgw.peers.links import PeerLinks
     from smartgw.proxy.pools import HostLink, Pools
     from smartgw.proxy.upstream import UpstreamConnection
 
@@ -64,6 +65,7 @@ class Path:
         self.limits = Limits(settings, counters, self)
         self.own_route = own_route
         self.response_names = headers.response_names()
+        self.peers: PeerLinks | None = None
         self.ask_for_clusters: Callable[[], None] = lambda: None
         self._log = log
         self._hostnames: dict[bytes, bytes] = {}
@@ -103,7 +105,13 @@ class Path:
                     self._hostnames.clear()
                 self._hostnames[authority] = hostname
             exchange.hostname = hostname
-        exchange.client, exchange.forwarding = exchange.downstream.forwarding(request)
+        sent = request.noted.get(headers.FORWARD) if request.noted else None
+        mark = None if sent is None else exchange.downstream.mark(request, sent)
+        if mark is None:
+            exchange.client, exchange.forwarding = exchange.downstream.forwarding(request)
+        else:
+            exchange.mark, exchange.client = mark, mark.client
+            exchange.forwarding = exchange.downstream.marked_forwarding(request, mark)
         if request.method in _REFUSED_METHODS:
             return Reason.METHOD_NOT_ALLOWED
         return None
