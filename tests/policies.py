@@ -21,24 +21,29 @@ from tests.gateway import Cluster, Config, Gateway
 
 
 class PolicyGateway(Gateway):
-    """`policies`: app id -> `{"origins": [..], "own_cors": .., "limit": .., "state": ..}`."""
+    """`policies`: app id -> `{"origins": [..], "own_cors": .., "limit": .., "state": ..}`.
+
+    `hostnames`: hostname -> hostname of the app that it is another one of.
+    """
 
     def __init__(
         self,
         cluster: Cluster,
         policies: Mapping[str, Mapping[str, Any]],
         changes: Config | None = None,
+        *,
+        hostnames: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(cluster, changes)
         self.policies = self.folder / "policies.json"
-        self.policies.write_text(json.dumps(policies))
+        self.policies.write_text(json.dumps({"apps": policies, "hostnames": hostnames or {}}))
 
     def command(self) -> list[str]:
         _, _, _, *rest = super().command()
         return [sys.executable, "-m", "tests.policies", str(self.policies), *rest]
 
 
-def policies_of(path: Path) -> dict[str, AppPolicy]:
+def policies_of(apps: Mapping[str, Mapping[str, Any]]) -> dict[str, AppPolicy]:
     """App id -> policy."""
     return {
         app: AppPolicy(
@@ -47,18 +52,20 @@ def policies_of(path: Path) -> dict[str, AppPolicy]:
             own_cors=policy.get("own_cors", False),
             limit=policy.get("limit"),
         )
-        for app, policy in json.loads(path.read_text()).items()
+        for app, policy in apps.items()
     }
 
 
 def main(path: str, *argv: str) -> int:
     """Serve, with these policies on the routes."""
-    policies = policies_of(Path(path))
+    told = json.loads(Path(path).read_text())
+    policies = policies_of(told["apps"])
+    other = {name.encode(): of.encode() for name, of in told["hostnames"].items()}
     found = Snapshot.lookup
     routes: dict[Route, Route] = {}
 
     def lookup(self: Snapshot, hostname: bytes) -> Route | None:
-        route = found(self, hostname)
+        route = found(self, other.get(hostname, hostname))
         if route is None:
             return None
         if route not in routes:

@@ -19,6 +19,7 @@ from smartgw.proxy.exchange import SAFE_METHODS, Exchange
 from smartgw.proxy.link import Link
 from smartgw_hosts.challenge import BODY_BYTES, Proof, Verdict
 from smartgw_hosts.chunked import ChunkedBody, chunk, last_chunk
+from smartgw_hosts.guard import app_line
 from smartgw_hosts.http1 import (
     CHUNKED,
     UNTIL_CLOSE,
@@ -301,9 +302,11 @@ class UpstreamConnection(asyncio.Protocol):
         request = exchange.request
         marking = self.marking
         if marking is None:
-            head = headers.upstream_head(
-                request, exchange.forwarding, exchange.request_id, exchange.upgrade
-            )
+            assert exchange.route is not None
+            forwarding = exchange.forwarding
+            if not exchange.hostname.startswith(exchange.route.prefix):
+                forwarding = b"%b\r\n%b" % (app_line(exchange.route.app_id), forwarding)
+            head = headers.upstream_head(request, forwarding, exchange.request_id, exchange.upgrade)
         else:
             head = marking.head(exchange)
         if not pending:

@@ -60,12 +60,20 @@ class Route:
         shares: running sums of the hosts' weights, to draw by (proxy/choice.py); empty where all
             weights are the same.
         policy: what the platform has decided about the app.
+        prefix: what a hostname begins with from which a host can tell the app (guard.app_of).
     """
 
     app_id: str
     hosts: tuple[HostEntry, ...]
     shares: tuple[int, ...] = ()
     policy: AppPolicy = DEFAULT_POLICY
+    prefix: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        app = self.app_id
+        # The gateway's own API has no app id, and needs none; no hostname begins with a dot.
+        prefix = f"{app}." if app and dns_label(app) and app == app.lower() else app and "."
+        object.__setattr__(self, "prefix", prefix.encode())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -52,7 +52,8 @@ def shared(cluster: Cluster, log: Path) -> Iterator[PolicyGateway]:
     """A gateway at which the page's origin, and no other, may read the API."""
     made = PolicyGateway(cluster, {}, {"log": {"access": str(log)}})
     origin = f"http://{PAGE}.{BROWSER_DOMAIN}:{made.port}"
-    made.policies.write_text(json.dumps({API: {"origins": [origin]}, OWN: {"own_cors": True}}))
+    policies = {API: {"origins": [origin]}, OWN: {"own_cors": True}}
+    made.policies.write_text(json.dumps({"apps": policies, "hostnames": {}}))
     with made as gateway:
         cluster.gateways.append(gateway)
         try:
