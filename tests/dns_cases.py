@@ -24,7 +24,7 @@ import dns.rrset
 
 from smartgw_dns import master
 from smartgw_dns.catalog import Catalog
-from smartgw_dns.lookup import Owned
+from smartgw_dns.lookup import Answer, Owned
 
 # Between two records of an answer; rdata may have a `;` too.
 _BETWEEN = re.compile(r";(?=[A-Z][A-Z0-9]*:)")
@@ -139,12 +139,16 @@ class Core:
         """Answer the question of a case."""
         if case.zone != self.text:
             self.text, self.catalog = case.zone, Catalog.of([master.read(case.zone)])
-        answer = self.catalog.lookup(case.qname, case.rdtype)
-        return Response(
-            dns.rcode.to_text(dns.rcode.Rcode(answer.rcode)),
-            answer.authoritative,
-            *(_section(s) for s in (answer.answer, answer.authority, answer.additional)),
-        )
+        return response(self.catalog.lookup(case.qname, case.rdtype))
+
+
+def response(answer: Answer) -> Response:
+    """Return what the lookup core answers in the form that it is compared in."""
+    return Response(
+        dns.rcode.to_text(dns.rcode.Rcode(answer.rcode)),
+        answer.authoritative,
+        *(_section(s) for s in (answer.answer, answer.authority, answer.additional)),
+    )
 
 
 def _section(owned: Iterable[Owned]) -> frozenset[Record]:

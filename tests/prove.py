@@ -227,6 +227,16 @@ CHECKS = (
         ("python", "-m", "tests.drills.soak"),
     ),
     Check(
+        "dns-cases",
+        "2,000 zones with the answer on which four servers agree, and the zone of corners.",
+        pytest("tests/dns/test_cases.py"),
+    ),
+    Check(
+        "dns-oracle",
+        "BIND, NSD, Knot and PowerDNS on 500 generated zones: where all four agree, so do we.",
+        ("python", "-m", "tests.dns_oracle", "--zones", "500"),
+    ),
+    Check(
         "layout",
         "Who may import whom and who may do I/O holds for every module.",
         pytest("tests/test_layering.py"),

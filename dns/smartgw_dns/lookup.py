@@ -12,7 +12,7 @@ import dns.rcode
 import dns.rdatatype
 import dns.rrset
 
-from smartgw_dns.names import LONGEST, name_of
+from smartgw_dns.names import LONGEST, name_of, within
 from smartgw_dns.zone import CNAME, DNAME, NS, Entry, Fit, Place, RRset, Zone
 
 NOERROR, NXDOMAIN = int(dns.rcode.NOERROR), int(dns.rcode.NXDOMAIN)
@@ -67,6 +67,8 @@ class Answer:
         rcode: response code.
         authoritative: the AA bit.
         answer, authority, additional: the sections, rrsets in their order.
+        glue: so many rrsets at the start of `additional` cannot be found elsewhere; without room
+            for them the TC bit is set (RFC 9471 3.1). The rest may be left out.
         steps: how it came about, empty where no zone of ours has the name; for caches and signing.
     """
 
@@ -75,6 +77,7 @@ class Answer:
     answer: tuple[Owned, ...] = ()
     authority: tuple[Owned, ...] = ()
     additional: tuple[Owned, ...] = ()
+    glue: int = 0
     steps: tuple[Served, ...] = ()
 
 
@@ -110,10 +113,11 @@ def answer(find: Callable[[bytes, int], Zone | None], qname: bytes, qtype: int) 
 class _Made:
     """An answer in the making."""
 
-    __slots__ = ("additional", "answer", "authority", "rcode", "referral", "steps")
+    __slots__ = ("additional", "answer", "authority", "glue", "rcode", "referral", "steps")
 
     def __init__(self) -> None:
         self.rcode = NOERROR
+        self.glue = 0
         self.referral = False
         self.answer: list[Owned] = []
         self.authority: list[Owned] = []
@@ -128,6 +132,7 @@ class _Made:
             tuple(self.answer),
             tuple(self.authority),
             tuple(self.additional),
+            self.glue,
             tuple(self.steps),
         )
 
@@ -136,10 +141,12 @@ def _step(made: _Made, zone: Zone, place: Place, name: bytes, qtype: int) -> byt
     """Add what one zone has to say of one name; returns the name to go on with, or None."""
     fit, entry = place.fit, place.entry
     if fit is Fit.CUT and not (qtype == DS and len(place.key) == len(name)):
-        _refer(made, zone, entry)
+        _refer(made, zone, place)
         return None
     if fit is Fit.DNAME:
-        return _redirect(made, entry, name)
+        target = _redirect(made, entry, name)
+        # The CNAME that was made is itself the answer to a question for one.
+        return None if qtype in (CNAME, ANY) else target
     if fit is Fit.MISSING:
         made.rcode = NXDOMAIN
         made.authority.append(Owned(zone.apex.owner, zone.negative))
@@ -155,18 +162,20 @@ def _step(made: _Made, zone: Zone, place: Place, name: bytes, qtype: int) -> byt
     made.answer.append(Owned(name, found))
     _add_addresses(made, zone, found)
     servers = zone.apex.get(NS)
-    if servers is not None and found is not servers:
+    if servers is not None and found is not servers and qtype != DS:
         made.authority.append(Owned(zone.apex.owner, servers))
         _add_addresses(made, zone, servers)
     return None
 
 
-def _refer(made: _Made, zone: Zone, cut: Entry) -> None:
-    servers = cut.get(NS)
+def _refer(made: _Made, zone: Zone, place: Place) -> None:
+    servers = place.entry.get(NS)
     assert servers is not None, "a cut has NS records"
     made.referral = True
-    made.authority.append(Owned(cut.owner, servers))
+    made.authority.append(Owned(place.entry.owner, servers))
     _add_addresses(made, zone, servers)
+    made.additional.sort(key=lambda owned: not within(owned.owner.lower(), place.key))
+    made.glue = sum(within(owned.owner.lower(), place.key) for owned in made.additional)
 
 
 def _redirect(made: _Made, entry: Entry, name: bytes) -> bytes | None:
