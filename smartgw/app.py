@@ -21,6 +21,7 @@ from smartgw.api.doors import Doors
 from smartgw.api.facts import Facts, families, sections
 from smartgw.api.operator import Operator
 from smartgw.config import Settings, split_host_port
+from smartgw.config_limits import Rates
 from smartgw.metrics import Family
 from smartgw.peers.directory import View
 from smartgw.peers.follow import Follower
@@ -330,6 +331,11 @@ class Gateway:
     def base_domains(self) -> tuple[str, ...]:
         """The domains below which apps have their labels."""
         return self.settings.base_domains
+
+    @property
+    def rates(self) -> Rates:
+        """How many requests of one caller pass."""
+        return self.settings.rates
 
     def hosts(self) -> Sequence[HostRecord]:
         """All hosts that are known, with their states; the drained ones as such."""

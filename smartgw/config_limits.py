@@ -59,6 +59,11 @@ class Rates(Section):
         default=600,
         description="Requests of one caller to the gateway's own `hostnames`.",
     )
+    services: Requests = Field(
+        default=6000,
+        description="Requests of one service to one gateway's API, whatever its address. Enough "
+        "for a hundred a second; fewer protects traffic from a program that runs wild.",
+    )
     window: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
         default=60.0,
         description="Seconds of the sliding windows in which these are counted. Longer forgives "

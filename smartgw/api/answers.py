@@ -24,6 +24,8 @@ DEFAULT_PAGE = 100
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 REQUEST_ID = web.RequestKey("request_id", str)
 """Where a request's id is, for whoever writes a log."""
+OF_SERVICE = web.RequestKey("of_service", bool)
+"""Set on the request of a service, which has a window of its own (contract 6.2)."""
 
 
 class ApiError(Exception):
@@ -97,6 +99,9 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         message = "the gateway failed to answer; its log says why"
         response = ApiError(500, "internal_error", message).response(request_id)
     response.headers["X-Request-Id"] = request_id
+    if OF_SERVICE in request:
+        # For the data path, which charges callers of our hostnames, and drops the field.
+        response.headers["X-Smartgw-Caller"] = "service"
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers["X-Content-Type-Options"] = "nosniff"
     return response

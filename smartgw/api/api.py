@@ -20,6 +20,7 @@ from smartgw.api.gateway import Gateway
 from smartgw.api.observed import HEALTHZ, Observed, healthz
 from smartgw.api.openapi import document
 from smartgw.api.operations import Access, Bound, Call, Guard, Operation, Outcome, Reply
+from smartgw.api.service_rates import ServiceRates
 from smartgw.metrics import Family, by_label, counter
 
 DESCRIPTION = Operation(
@@ -40,6 +41,7 @@ class Api:
     def __init__(self, gateway: Gateway, credentials: Credentials, audit: Audit) -> None:
         self._credentials = credentials
         self._audit = audit
+        self._rates = ServiceRates(lambda: gateway.rates)
         observed = Observed(gateway, self._families)
         discovery = Discovery(gateway)
         clusters = Clusters(gateway)
@@ -54,12 +56,14 @@ class Api:
     def internal(self, host: str) -> web.Application:
         """The internal listener's; `host` is what it is called."""
         bounds = _described((*self._open, *self._internal, *self._control), internal=True)
-        return internal.build(bounds, Guard(self._credentials, internal=True), host=host)
+        return internal.build(
+            bounds, Guard(self._credentials, self._rates, internal=True), host=host
+        )
 
     def public(self, *, control: bool) -> web.Application:
         """That of the gateway's own hostnames, with control or without."""
         bounds = _described((*self._open, *(self._control if control else ())), internal=False)
-        return public.build(bounds, Guard(self._credentials, internal=False))
+        return public.build(bounds, Guard(self._credentials, self._rates, internal=False))
 
     def _families(self) -> Iterable[Family]:
         yield by_label(

@@ -6,9 +6,11 @@ Owns nothing: smartgw.app.Gateway and the records of smartgw_hosts.pool have the
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from smartgw.config_limits import Rates
 from smartgw.metrics import Family
 from smartgw.peers.directory import View
 from smartgw.processes.drain import Phase
+from smartgw.state.durable import DurableState
 
 
 class Readiness(Protocol):
@@ -111,6 +113,18 @@ class Gateway(Protocol):
 
     @property
     def leaving(self) -> Leaving: ...
+
+    @property
+    def durable(self) -> DurableState | None:
+        """What the platform has decided, None where nothing is kept."""
+
+    @property
+    def base_domains(self) -> tuple[str, ...]:
+        """The domains below which apps have their labels."""
+
+    @property
+    def rates(self) -> Rates:
+        """How many requests of one caller pass."""
 
     @property
     def directory(self) -> Directory | None:

@@ -17,9 +17,10 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from smartgw.api.answers import REQUEST_ID, ApiError, Handler, unauthorized
+from smartgw.api.answers import OF_SERVICE, REQUEST_ID, ApiError, Handler, unauthorized
 from smartgw.api.credentials import Credentials
-from smartgw.api.tokens import Caller
+from smartgw.api.service_rates import ServiceRates
+from smartgw.api.tokens import Caller, Role
 from smartgw_hosts.strict_json import parse_object
 
 MAX_BODY: Final = 64 << 10
@@ -117,8 +118,9 @@ Bound = tuple[Operation, Do]
 class Guard:
     """Lets the right callers in at one listener. `internal`: the operator of the machine, too."""
 
-    def __init__(self, credentials: Credentials, *, internal: bool) -> None:
+    def __init__(self, credentials: Credentials, rates: ServiceRates, *, internal: bool) -> None:
         self._credentials = credentials
+        self._rates = rates
         self._internal = internal
 
     async def admit(self, request: web.Request, access: Access) -> Caller | None:
@@ -132,6 +134,9 @@ class Guard:
             caller = await self._credentials.caller(fields)
         if caller is None:
             raise unauthorized(self._challenge())
+        if caller.role is Role.SERVICE:
+            request[OF_SERVICE] = True
+            self._rates.charge(caller)
         return caller
 
     def _challenge(self) -> str:

@@ -10,8 +10,10 @@ from smartgw.api.credentials import Credentials
 from smartgw.api.gateway import Directory
 from smartgw.api.operator import Operator
 from smartgw.config_fields import Auth
+from smartgw.config_limits import Rates
 from smartgw.metrics import Family, counter
 from smartgw.processes.drain import Phase
+from smartgw.state.durable import DurableState
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,9 @@ class FakeGateway:
     all_hosts: list[FakeHost] = field(default_factory=list)
     now_ready: FakeReadiness = field(default_factory=FakeReadiness)
     broken: bool = False
+    durable: DurableState | None = None
+    base_domains: tuple[str, ...] = ("smart-app.test",)
+    rates: Rates = field(default_factory=Rates)
     directory: Directory | None = None
 
     def status(self) -> Mapping[str, Any]:

@@ -48,7 +48,7 @@ def stub() -> Stub:
 async def client(stub: Stub) -> AsyncIterator[Client]:
     application = web.Application(middlewares=[answer_errors])
     bounds = Clusters(cast(Gateway, stub)).bounds
-    mount(application, bounds, Guard(cast(Any, None), internal=False))
+    mount(application, bounds, Guard(cast(Any, None), cast(Any, None), internal=False))
     async with TestClient(TestServer(application)) as running:
         yield running
 

@@ -14,7 +14,9 @@ from smartgw.api.discovery import Discovery
 from smartgw.api.gateway import Gateway
 from smartgw.api.operations import Guard
 from smartgw.api.operator import Operator
+from smartgw.api.service_rates import ServiceRates
 from smartgw.config_fields import Auth
+from smartgw.config_limits import Rates
 from tests.apis import serving
 
 HOSTS = "/api/v3/discovery/hosts"
@@ -57,7 +59,7 @@ class Api:
 async def api() -> AsyncIterator[Api]:
     api = Api()
     discovery = Discovery(cast("Gateway", api.gateway), monotonic=lambda: api.now)
-    guard = Guard(Credentials(Auth(), Operator()), internal=False)
+    guard = Guard(Credentials(Auth(), Operator()), ServiceRates(Rates), internal=False)
     application = public.build(discovery.bounds, guard)
     async with serving(application) as api.address, ClientSession() as api.session:
         yield api

@@ -16,6 +16,7 @@ from smartgw.api.credentials import Credentials
 from smartgw.api.operator import Operator
 from smartgw.cli import status
 from smartgw.config_fields import Auth
+from smartgw.config_limits import Rates
 from smartgw.metrics import Family
 from tests.apis import serving
 
@@ -79,6 +80,7 @@ class Gateway:
     leaving: Any = None
     durable: Any = None
     base_domains: tuple[str, ...] = ()
+    rates = Rates()
     directory: Any = None
 
     async def refresh(self) -> None:
