@@ -7,9 +7,7 @@ system: bind9, nsd, knot, and pdns-server with pdns-backend-bind.
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 import dns.exception
 import dns.flags
