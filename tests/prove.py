@@ -237,6 +237,21 @@ CHECKS = (
         ("python", "-m", "tests.dns_oracle", "--zones", "500"),
     ),
     Check(
+        "owners",
+        "Owners as the vectors say; 100,000 ids spread within 3 % of even; all gateways tell the "
+        "same clusters.",
+        pytest(
+            *("tests/hosts/test_owner.py", "tests/hosts/test_clusters.py"),
+            *("tests/smartgw/test_clusters.py", "tests/smartgw/test_demo_clusters.py"),
+        ),
+    ),
+    Check(
+        "directory",
+        "The directory of clusters stopped, answering [], {}, 500, garbage, 10 MB, or with 100 "
+        "changes a second, under load: 0 failed requests.",
+        ("python", "-m", "tests.drills.directory"),
+    ),
+    Check(
         "layout",
         "Who may import whom and who may do I/O holds for every module.",
         pytest("tests/test_layering.py"),

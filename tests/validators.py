@@ -6,6 +6,7 @@ with what no HTTP library would.
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -100,3 +101,36 @@ async def validator() -> AsyncIterator[ScriptedValidator]:
         yield running
     finally:
         await running.stop()
+
+
+class LiveValidator(ScriptedValidator):
+    """A validator with an event loop and a thread of its own, for tests that block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.listen()
+
+    def listen(self) -> None:
+        """Listen (again)."""
+        asyncio.run_coroutine_threadsafe(self.start(), self._loop).result(10)
+
+    def refuse(self) -> None:
+        """Refuse connections from now on."""
+        asyncio.run_coroutine_threadsafe(self.stop(), self._loop).result(10)
+
+    def close(self) -> None:
+        """End it."""
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _end(self) -> None:
+        await self.stop()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
