@@ -92,19 +92,15 @@ class Path:
         request = exchange.request
         self.name(exchange)
         authority = request.authority
-        # What the table knows is a hostname in its canonical form already.
-        if authority in self.snapshot.base:
-            exchange.hostname = authority
-        else:
-            hostname = self._hostnames.get(authority)
+        hostname = self._hostnames.get(authority)
+        if hostname is None:
+            hostname = hostname_of(authority)
             if hostname is None:
-                hostname = hostname_of(authority)
-                if hostname is None:
-                    return Reason.BAD_HOSTNAME
-                if len(self._hostnames) >= _MAX_HOSTNAMES:
-                    self._hostnames.clear()
-                self._hostnames[authority] = hostname
-            exchange.hostname = hostname
+                return Reason.BAD_HOSTNAME
+            if len(self._hostnames) >= _MAX_HOSTNAMES:
+                self._hostnames.clear()
+            self._hostnames[authority] = hostname
+        exchange.hostname = hostname
         sent = request.noted.get(headers.FORWARD) if request.noted else None
         mark = None if sent is None else exchange.downstream.mark(request, sent)
         if mark is None:

@@ -1,14 +1,24 @@
-"""Which names no app can have: those of the gateway and of its zones (contract 3.3, 7.3).
+"""Which label an app has by itself, and which names no app can have (contract 3.3, 7.3).
 
-Owns that, for whoever takes a claim and for the table, which leaves them out whatever was stored.
+Owns that, for whoever takes a claim and for the table, which leaves the gateway's own names out
+whatever was stored.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Self
 
 PROOF_LABEL: Final = "verify"
 """Below it domains are proven (contract 7.2)."""
+_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
+
+
+def default_label(app_id: str) -> str | None:
+    """Return the label of an app that names none: its id where that is a DNS label. Upper case
+    gets none, so that two apps never meet in one.
+    """
+    return app_id if _LABEL.match(app_id) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +33,11 @@ class Reserved:
     def of(cls, base_domains: Iterable[str], own_hostnames: Iterable[str]) -> Self:
         """Of the settings: names as A-labels in lower case."""
         bases, own = tuple(base_domains), frozenset(own_hostnames)
-        taken = {PROOF_LABEL}
-        for base in bases:
-            for name in (*own, *bases):
-                # The label that stands right before the base, of a longer name as well: what is
-                # below shop.api.example is not an app's when the gateway is api.example.
-                if name.endswith(f".{base}"):
-                    taken.add(name.removesuffix(f".{base}").rpartition(".")[2])
-        return cls(frozenset(taken), own | frozenset(bases), tuple(f".{base}" for base in bases))
+        names = ((name, f".{base}") for name in own | {*bases} for base in bases)
+        labels = {name.removesuffix(zone) for name, zone in names if name.endswith(zone)}
+        return cls(
+            frozenset(labels | {PROOF_LABEL}), own | {*bases}, tuple(f".{base}" for base in bases)
+        )
 
     def has_label(self, label: str) -> bool:
         """Tell whether no app may have a label."""

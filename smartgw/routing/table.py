@@ -1,21 +1,19 @@
 """The routing table: which hosts serve a hostname, as one immutable Snapshot at a time.
 
-Owns how host records become routes, and that a change copies little: a Snapshot is a large base
-and a small overlay. Does not verify hosts (smartgw_hosts.pool) nor choose among them
-(proxy/choice.py). Labels come from the app, never from an announcement (contract 3.3).
+Owns how hosts and registered apps become routes, and that a change costs the change. Does not
+verify hosts (smartgw_hosts.pool), choose among them (proxy/choice.py), nor say which of two apps
+has a name (state/desired.py). Labels come from the app, never from an announcement (3.3).
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from smartgw.routing.policy import DEFAULT_POLICY, AppPolicy
+from smartgw.routing.reserved import Reserved, default_label
+from smartgw.routing.shards import Shards
 from smartgw_hosts.identity import PublicKey
 from smartgw_hosts.ids import dns_label
-
-_OVERLAY_LIMIT = 1_000
-# Where custom domains will be proven.
-_RESERVED_LABEL = b"verify"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,54 +74,116 @@ class Route:
         object.__setattr__(self, "prefix", prefix.encode())
 
 
+@dataclass(frozen=True, slots=True)
+class AppUpdate:
+    """A registered app, as far as the data path is concerned.
+
+    Attributes:
+        label: what it has under each base domain, None for nothing.
+        hostnames: exact ones besides. Both are only what no other app has.
+        policy: what a route of it carries.
+    """
+
+    app_id: str
+    label: bytes | None
+    hostnames: tuple[bytes, ...]
+    policy: AppPolicy
+
+
+def _no_names() -> Shards[bytes, str]:
+    return Shards()
+
+
+def _no_routes() -> Shards[str, Route]:
+    return Shards()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """The whole table at one instant.
 
     Attributes:
-        base, overlay: hostname -> route; the overlay wins, None in it means gone.
+        labels: label under every base domain -> app id.
+        hostnames: exact hostname -> app id.
+        apps: app id -> route, so that a host which comes or goes changes one entry an app.
+        bases: the base domains.
         own: the gateway's own hostnames; they beat every app's (contract 3.3).
-        complete: a full heartbeat interval has been listened to, so that a hostname that is not
-            here is unknown and not merely unheard of (contract 11.2).
+        complete: a full heartbeat interval has been listened to and the desired state been read,
+            so that a hostname that is not here is unknown and not merely unheard of (11.2).
     """
 
-    base: Mapping[bytes, Route] = field(default_factory=dict)
-    overlay: Mapping[bytes, Route | None] = field(default_factory=dict)
+    labels: Shards[bytes, str] = field(default_factory=_no_names)
+    hostnames: Shards[bytes, str] = field(default_factory=_no_names)
+    apps: Shards[str, Route] = field(default_factory=_no_routes)
+    bases: frozenset[bytes] = frozenset()
     own: frozenset[bytes] = frozenset()
     complete: bool = False
 
     def lookup(self, hostname: bytes) -> Route | None:
         """Return the route of a hostname in its canonical form, None when it is unknown; O(1)."""
-        if hostname in self.overlay:
-            return self.overlay[hostname]
-        return self.base.get(hostname)
+        label, _, base = hostname.partition(b".")
+        app_id = self.labels.get(label) if base in self.bases else self.hostnames.get(hostname)
+        return None if app_id is None else self.apps.get(app_id)
+
+    def route(self, app_id: str) -> Route | None:
+        """Return the route of an app, by whatever hostname it is asked for; O(1)."""
+        return self.apps.get(app_id)
 
     def routes(self) -> dict[bytes, Route]:
-        """Return hostname -> route, merged; O(n), for status only."""
-        merged = {**self.base, **self.overlay}
-        return {name: route for name, route in merged.items() if route is not None}
+        """Return hostname -> route of all; O(n), to look at."""
+        found: dict[bytes, Route] = {}
+        for label, app_id in self.labels.items():
+            if (route := self.apps.get(app_id)) is not None:
+                found |= {label + b"." + base: route for base in self.bases}
+        for hostname, app_id in self.hostnames.items():
+            if (route := self.apps.get(app_id)) is not None:
+                found[hostname] = route
+        return found
+
+
+class _Draft:
+    """The next Snapshot's mappings while they are made; `pending` are labels that it decides."""
+
+    __slots__ = ("apps", "hostnames", "labels", "pending")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.pending: set[bytes] = set()
+        self.labels = snapshot.labels.edit()
+        self.hostnames = snapshot.hostnames.edit()
+        self.apps = snapshot.apps.edit()
 
 
 class RoutingTable:
-    """Turns changes of hosts into the next Snapshot."""
+    """Turns changes of hosts and of registered apps into the next Snapshot.
 
-    def __init__(self, base_domains: Iterable[str], own_hostnames: Iterable[str]) -> None:
-        self._bases: tuple[bytes, ...] = ()
-        self._own: frozenset[bytes] = frozenset()
-        self._taken: frozenset[bytes] = frozenset()
-        self._name(base_domains, own_hostnames)
+    `registered_only`: an app that is not registered has no hostname (setting `apps`).
+    """
+
+    def __init__(
+        self,
+        base_domains: Iterable[str],
+        own_hostnames: Iterable[str],
+        *,
+        registered_only: bool = False,
+    ) -> None:
+        self._registered_only = registered_only
+        self._reserved = Reserved()
         self._entries: dict[str, HostEntry] = {}
         self._apps_of: dict[str, frozenset[str]] = {}
         self._hosts_of: dict[str, set[str]] = {}
-        self._known: frozenset[str] = frozenset()
-        self.snapshot = Snapshot(own=self._own)
+        self._declared: frozenset[str] = frozenset()
+        self._registered: dict[str, AppUpdate] = {}
+        self._label_holders: dict[bytes, str] = {}
+        self._draft: _Draft | None = None
+        self.snapshot = Snapshot()
+        self.rename(base_domains, own_hostnames)
 
     def declare(self, apps: Collection[str], complete: bool) -> Snapshot:
         """Set the apps that exist whether or not a host announces them, and completeness."""
         apps = frozenset(apps)
-        changed = apps ^ self._known
-        self._known = apps
-        return self._next(changed, complete)
+        changed = apps ^ self._declared
+        self._declared = apps
+        return self._next(changed, complete=complete)
 
     def entry(self, host_id: str) -> HostEntry | None:
         """Return how the data path sees a host now, None when it is not routed."""
@@ -139,19 +199,41 @@ class RoutingTable:
             if host.routed:
                 entry = HostEntry(host.host_id, host.address, host.key, host.weight)
             changed |= self._place(host.host_id, entry, frozenset(host.apps))
-        return self._next(changed, self.snapshot.complete)
+        return self._next(changed)
+
+    def register(self, updates: Iterable[AppUpdate], gone: Iterable[str]) -> None:
+        """Take in registered apps, and those that are no longer; in force with `publish`.
+
+        So a change of many can be taken in in parts, between which requests are carried, and is
+        one change to them all the same.
+        """
+        if self._draft is None:
+            self._draft = _Draft(self.snapshot)
+        for app_id in gone:
+            self._register(self._draft, app_id, None)
+        for update in updates:
+            self._register(self._draft, update.app_id, update)
+
+    def publish(self) -> Snapshot:
+        """Put in force what `register` took in."""
+        draft, self._draft = self._draft, None
+        return self.snapshot if draft is None else self._done(draft)
 
     def rename(self, base_domains: Iterable[str], own_hostnames: Iterable[str]) -> Snapshot:
-        """Put other base domains and own hostnames in force; costs the whole table."""
-        self._name(base_domains, own_hostnames)
-        complete, self.snapshot = self.snapshot.complete, Snapshot()
-        return self._next(self._known | self._hosts_of.keys(), complete)
-
-    def _name(self, base_domains: Iterable[str], own_hostnames: Iterable[str]) -> None:
-        self._bases = tuple(b"." + domain.encode() for domain in base_domains)
-        self._own = frozenset(name.encode() for name in own_hostnames)
-        pairs = ((own, base) for own in self._own for base in self._bases if own.endswith(base))
-        self._taken = frozenset({_RESERVED_LABEL, *(own.removesuffix(base) for own, base in pairs)})
+        """Put other base domains and own hostnames in force."""
+        bases, own = tuple(base_domains), tuple(own_hostnames)
+        before, self._reserved = self._reserved, Reserved.of(bases, own)
+        self.snapshot = replace(
+            self.snapshot,
+            bases=frozenset(base.encode() for base in bases),
+            own=frozenset(name.encode() for name in own),
+        )
+        now = _Draft(self.snapshot)
+        for label in before.labels ^ self._reserved.labels:
+            for draft in (now, self._draft):
+                if draft is not None:
+                    self._label(draft, label.encode())
+        return self._done(now)
 
     def _place(self, host_id: str, entry: HostEntry | None, apps: frozenset[str]) -> frozenset[str]:
         """Put a host where it now belongs; return the apps whose routes that changes."""
@@ -176,32 +258,86 @@ class RoutingTable:
             self._entries[host_id] = entry
         return before ^ apps if entry is old else before | apps
 
-    def _next(self, apps: Iterable[str], complete: bool) -> Snapshot:
-        overlay = dict(self.snapshot.overlay)
-        for app in apps:
-            # The default label (contract 3.3). Upper case gets none, so that two apps never meet
-            # in one label. The gateway's own labels are no app's under any base domain.
-            if not dns_label(app) or app != app.lower() or app.encode() in self._taken:
-                continue
-            route = self._route(app)
-            for base in self._bases:
-                overlay[app.encode() + base] = route
-        base_map = self.snapshot.base
-        if len(overlay) > _OVERLAY_LIMIT:
-            merged = {**base_map, **overlay}
-            base_map = {name: route for name, route in merged.items() if route is not None}
-            overlay = {}
-        self.snapshot = Snapshot(base_map, overlay, self._own, complete)
+    def _register(self, draft: _Draft, app_id: str, update: AppUpdate | None) -> None:
+        before = self._registered.get(app_id)
+        if update is None:
+            self._registered.pop(app_id, None)
+        else:
+            self._registered[app_id] = update
+        labels = {app_id.encode()}  # that of before it was registered, or after
+        if before is not None:
+            for hostname in before.hostnames:
+                # Whoever has it by now has it rightly.
+                if draft.hostnames.get(hostname) == app_id:
+                    draft.hostnames.drop(hostname)
+            if before.label is not None:
+                labels.add(before.label)
+                if self._label_holders.get(before.label) == app_id:
+                    del self._label_holders[before.label]
+        if update is not None:
+            for hostname in update.hostnames:
+                draft.hostnames.put(hostname, app_id)
+            if update.label is not None:
+                labels.add(update.label)
+                self._label_holders[update.label] = app_id
+        for label in labels:
+            self._label(draft, label)
+        draft.pending |= labels
+        self._route(draft, app_id)
+
+    def _next(self, apps: Iterable[str], *, complete: bool | None = None) -> Snapshot:
+        """Return the Snapshot after apps have become known, unknown or served otherwise."""
+        now, coming = _Draft(self.snapshot), self._draft
+        for app_id in apps:
+            label = app_id.encode()
+            self._route(now, app_id)
+            if coming is not None:
+                self._route(coming, app_id)
+                self._label(coming, label)
+            if coming is None or label not in coming.pending:
+                self._label(now, label)
+        return self._done(now, complete)
+
+    def _done(self, draft: _Draft, complete: bool | None = None) -> Snapshot:
+        before = self.snapshot
+        self.snapshot = Snapshot(
+            draft.labels.done(),
+            draft.hostnames.done(),
+            draft.apps.done(),
+            before.bases,
+            before.own,
+            before.complete if complete is None else complete,
+        )
         return self.snapshot
 
-    def _route(self, app: str) -> Route | None:
-        hosts = self._hosts_of.get(app, ())
-        if not hosts and app not in self._known:
-            return None
-        found = (self._entries.get(host_id) for host_id in sorted(hosts))
+    def _label(self, draft: _Draft, label: bytes) -> None:
+        """Give a label to the app that has it now: the registered one, else the default (3.3)."""
+        text = label.decode()
+        holder = self._label_holders.get(label)
+        if holder is None and default_label(text) is not None and self._announced(text):
+            holder = text
+        if holder is None or self._reserved.has_label(text):
+            draft.labels.drop(label)
+        else:
+            draft.labels.put(label, holder)
+
+    def _announced(self, app_id: str) -> bool:
+        """Tell whether an app is served that is not registered."""
+        if self._registered_only or app_id in self._registered:
+            return False
+        return app_id in self._hosts_of or app_id in self._declared
+
+    def _route(self, draft: _Draft, app_id: str) -> None:
+        registered = self._registered.get(app_id)
+        if registered is None and not self._announced(app_id):
+            draft.apps.drop(app_id)
+            return
+        found = (self._entries.get(host_id) for host_id in sorted(self._hosts_of.get(app_id, ())))
         entries = tuple(entry for entry in found if entry is not None)
         weights = [entry.weight for entry in entries]
-        return Route(app, entries, tuple(accumulate(weights)) if len(set(weights)) > 1 else ())
+        shares = tuple(accumulate(weights)) if len(set(weights)) > 1 else ()
+        policy = DEFAULT_POLICY if registered is None else registered.policy
+        draft.apps.put(app_id, Route(app_id, entries, shares, policy))
 
 
 def _same(one: HostEntry, other: HostEntry) -> bool:

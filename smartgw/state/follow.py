@@ -185,6 +185,10 @@ class Follower:
                 raise Lost(self.fault or "not followed")
             await self._further(tail, revision)
 
+    async def last(self) -> int:
+        """Ask for the revision of the last write. Raises BusAway, Refused."""
+        return (await self._info()).revision
+
     # ---- one session after the other ----
 
     async def _run(self) -> None:

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any, Final, cast
 
 from smartgw.routing.policy import DEFAULT_POLICY, AppPolicy, AppState
+from smartgw.routing.reserved import default_label
 from smartgw.state.names import (
     canonical_hostname,
     canonical_label,
@@ -115,13 +116,6 @@ class App:
 
 
 Record = App | Enrolment
-
-
-def default_label(app_id: str) -> str | None:
-    """Return the label of an app that names none; upper case gets none, so that two apps never
-    meet in one (contract 3.3).
-    """
-    return app_id if is_label(app_id) else None
 
 
 def register(

@@ -176,13 +176,20 @@ class Store:
     async def _write(self, record: Record, expect: int | None) -> Stored:
         key, value = key_of(record), encode(record)
         deleted = 0
-        claiming = False
+        claiming = fresh = False
         try:
             while True:
-                found = self._found(key, expect)
+                try:
+                    found = self._found(key, expect)
+                    names = self._claims(record, found)
+                except (Conflict, NameTaken):
+                    if fresh:
+                        raise
+                    # Not for what another gateway has undone already.
+                    fresh = await self._look()
+                    continue
                 if isinstance(found, Stored) and found.record == record:
                     return found
-                names = self._claims(record, found)
                 if names and not claiming:
                     await self._claiming.acquire()
                     claiming = True
@@ -211,6 +218,7 @@ class Store:
                 self._claiming.release()
 
     async def _delete(self, key: str, expect: int | None) -> Stored | None:
+        await self._look()
         while True:
             found = self._found(key, expect)
             bucket = self._follower.bucket
@@ -253,6 +261,12 @@ class Store:
             if isinstance(found, Stored) and found.revision > base and found.record == record:
                 return found.revision
         return None
+
+    async def _look(self) -> bool:
+        """Hear of all that was written until now. True, when it returns."""
+        if not self.fault:
+            await self._follower.reach(await self._follower.last())
+        return True
 
     async def _catch_up(self, refused: Refused) -> int:
         """Hear of the write that came first; returns its revision."""
