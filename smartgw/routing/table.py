@@ -265,21 +265,22 @@ class RoutingTable:
         else:
             self._registered[app_id] = update
         labels = {app_id.encode()}  # that of before it was registered, or after
-        if before is not None:
-            for hostname in before.hostnames:
+        had = () if before is None else before.hostnames
+        has = () if update is None else update.hostnames
+        if had != has:
+            for hostname in had:
                 # Whoever has it by now has it rightly.
-                if draft.hostnames.get(hostname) == app_id:
+                if hostname not in has and draft.hostnames.get(hostname) == app_id:
                     draft.hostnames.drop(hostname)
-            if before.label is not None:
-                labels.add(before.label)
-                if self._label_holders.get(before.label) == app_id:
-                    del self._label_holders[before.label]
-        if update is not None:
-            for hostname in update.hostnames:
+            for hostname in has:
                 draft.hostnames.put(hostname, app_id)
-            if update.label is not None:
-                labels.add(update.label)
-                self._label_holders[update.label] = app_id
+        if before is not None and before.label is not None:
+            labels.add(before.label)
+            if self._label_holders.get(before.label) == app_id:
+                del self._label_holders[before.label]
+        if update is not None and update.label is not None:
+            labels.add(update.label)
+            self._label_holders[update.label] = app_id
         for label in labels:
             self._label(draft, label)
         draft.pending |= labels
