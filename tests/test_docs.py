@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from smartgw import readiness
+from smartgw.api import credentials
 from smartgw.cli import COMMANDS, _parser
 from smartgw.config_fields import Settings
 from smartgw.errors import ANSWERS, Reason
@@ -374,6 +375,7 @@ def test_what_readiness_says_is_described() -> None:
         state.State.degraded,
         last_good.LastGood.missing,
         last_good.LastGood.degraded,
+        credentials.Credentials.degraded,
     ]
     for speaker in speakers:
         said |= {text.partition(":")[0] for text in literals(speaker) if re.match(r"\w+: ?", text)}

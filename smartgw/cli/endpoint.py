@@ -62,19 +62,32 @@ class Answer:
         return str(error.get("message") or f"the gateway answered {self.status}")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options by which a gateway is named."""
+def add_arguments(parser: argparse.ArgumentParser, *, default: Any = None) -> None:
+    """The options by which a gateway is named; `default` SUPPRESS for those of an action."""
     parser.add_argument(
-        "--endpoint", metavar="HOST:PORT", help="the gateway's internal listener, or a URL"
+        "--endpoint",
+        metavar="HOST:PORT",
+        default=default,
+        help="the gateway's internal listener, or a URL",
     )
     parser.add_argument(
-        "--token-file", metavar="FILE", type=Path, help="file with the token of a service"
+        "--token-file",
+        metavar="FILE",
+        type=Path,
+        default=default,
+        help="file with the token of a service",
     )
     parser.add_argument(
-        "--token", metavar="TOKEN", help="the token itself; other users may see it in `ps`"
+        "--token",
+        metavar="TOKEN",
+        default=default,
+        help="the token itself; other users may see it in `ps`",
     )
     parser.add_argument(
-        "--dir", default=Path(".demo"), type=Path, help="the folder of the demo (default: .demo)"
+        "--dir",
+        default=Path(".demo") if default is None else default,
+        type=Path,
+        help="the folder of the demo (default: .demo)",
     )
 
 
@@ -136,6 +149,26 @@ def ask(
             with_token = Endpoint(endpoint.address, token)
             answer, _, _ = _ask(with_token, method, path, body, fields or {})
     return answer
+
+
+def ask_any(
+    gateways: Sequence[Endpoint],
+    method: str,
+    path: str,
+    body: Mapping[str, object] | None = None,
+    fields: Mapping[str, str] | None = None,
+) -> tuple[Endpoint, Answer]:
+    """Ask the first of several gateways that is there, for what all of them know alike.
+
+    Raises Unreachable when none is.
+    """
+    *others, last = gateways
+    for gateway in others:
+        try:
+            return gateway, ask(gateway, method, path, body, fields)
+        except Unreachable:
+            continue
+    return last, ask(last, method, path, body, fields)
 
 
 def operator_token(endpoint: Endpoint) -> str | None:

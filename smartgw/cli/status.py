@@ -124,7 +124,7 @@ def hosts_table(hosts: Sequence[Mapping[str, Any]], total: int) -> Iterable[str]
                 _reason(host),
             )
         )
-    yield from _columns(rows)
+    yield from columns(rows)
     if total > len(rows) - 1:
         yield f"... and {total - len(rows) + 1} more (--json shows all)"
 
@@ -190,7 +190,7 @@ def _apps(status: Mapping[str, Any]) -> Iterable[str]:
         hostname = app.get("hostname") or (f"{app['app_id']}.{domains[0]}" if domains else "-")
         rows.append((app["app_id"], hostname, ", ".join(_counts(hosts)) or "none"))
     if len(rows) > 1:
-        yield from _columns(rows)
+        yield from columns(rows)
     if (more := apps.get("total", 0) - len(rows) + 1) > 0:
         yield f"... and {more} more (--json shows more)"
 
@@ -217,7 +217,8 @@ def _fact(name: str, facts: Iterable[object]) -> str:
     return clean(f"{name:<9} " + " · ".join(map(str, facts)))
 
 
-def _columns(rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
+def columns(rows: Sequence[tuple[str, ...]]) -> Iterable[str]:
+    """The lines of a table, each column as wide as it has to be."""
     cells = [tuple(clean(str(cell)) for cell in row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
