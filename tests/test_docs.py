@@ -22,16 +22,18 @@ import pytest
 
 from smartgw import readiness
 from smartgw.api import credentials
-from smartgw.cli import COMMANDS, _parser
+from smartgw.cli import COMMANDS, _parser, main
 from smartgw.config_fields import Settings
 from smartgw.errors import ANSWERS, Reason
 from smartgw.logline import Formatter
+from smartgw.peers import directory
 from smartgw.processes.drain import Phase
 from smartgw.processes.reload import FIXED
 from smartgw.state import last_good, state
 from smartgw.state.snapshot import Fault
 from smartgw_hosts import keyfile, pool, wire
 from smartgw_hosts.challenge import Proof
+from smartgw_hosts.clusters import parse as parse_clusters
 from smartgw_hosts.enrolment import parse as parse_enrolments
 from smartgw_hosts.records import HostState
 from tests.docs_made import PARTS, exposition, renewed, tracked
@@ -224,6 +226,28 @@ def test_the_configuration_of_the_readme_is_enough(tmp_path: Path) -> None:
         (tmp_path / "enrolment.toml").touch()
 
 
+def test_owners_in_pages_are_the_real_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    """12.4: what docs/clusters.md shows as output of `smartgw owner` is its output."""
+    text = (REPO / "docs/clusters.md").read_text()
+    shown = re.findall(
+        r"```sh\n\./run smartgw (owner [^\n]*)\n```\n\n```\n(.*?)```", text, re.DOTALL
+    )
+    assert len(shown) == 2
+    for command, output in shown:
+        assert main(shlex.split(command)) == 0
+        assert capsys.readouterr().out == output
+
+
+def test_the_list_of_clusters_in_pages_is_one() -> None:
+    """4.3: the list that docs/clusters.md shows, and that of infra/, are taken."""
+    (text,) = blocks(REPO / "docs/clusters.md", "json")
+    assert parse_clusters(text.encode(), by_hand=True).voters == ("eu-1",)
+    example = (REPO / "infra/clusters/clusters.json").read_bytes()
+    found = parse_clusters(example, by_hand=True)
+    assert {cluster.state.value for cluster in found.clusters} == {"active", "draining"}
+    assert {len(cluster.keys) for cluster in found.clusters} == {1, 2}
+
+
 def check_smartgw(argv: list[str]) -> None:
     """Have the command line read `argv`."""
     _parser(argv[0]).parse_args(argv)
@@ -320,6 +344,8 @@ CLOSED_SETS: list[tuple[str, str, set[str]]] = [
     ("hosts.md", "### How a verification ends", set(Proof)),
     ("hosts.md", "### Why a message, or an app in it, was refused", set(wire.Reason)),
     ("operations.md", "## Errors", set(Reason)),
+    ("clusters.md", "## Modes", set(directory.Mode)),
+    ("clusters.md", "### Why a source gave no list", set(directory.Reason)),
 ]
 
 
@@ -376,6 +402,7 @@ def test_what_readiness_says_is_described() -> None:
         last_good.LastGood.missing,
         last_good.LastGood.degraded,
         credentials.Credentials.degraded,
+        directory.worries,
     ]
     for speaker in speakers:
         said |= {text.partition(":")[0] for text in literals(speaker) if re.match(r"\w+: ?", text)}

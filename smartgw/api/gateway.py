@@ -98,7 +98,8 @@ class Gateway(Protocol):
         see smartgw.native), base_domains, http (addresses), internal; `bus`: connected, servers
         (how many), reconnects, drops; `traffic`: requests, in_flight, connections,
         upstream_connections, by_status {"2xx": n}, own_errors {reason: n}; `discovery`: messages,
-        refused {reason: n}; `access_log`: written, dropped.
+        refused {reason: n}; `access_log`: written, dropped; `peers`: mode, epoch, affinity,
+        failover, source, age_seconds, clusters, refused {reason: n}, faults {source: text}.
         """
 
     async def refresh(self) -> None:

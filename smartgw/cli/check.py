@@ -1,7 +1,8 @@
 """`smartgw check`: tell every fault of a configuration, or in short what it does (11.5, 12.4).
 
-Owns the summary, and that the enrolment list is judged with the settings. What a fault is, is
-decided by `smartgw.config` and `smartgw_hosts.enrolment`. Opens no port and asks no one.
+Owns the summary, and that the enrolment list and the list of clusters are judged with the settings.
+What a fault is, is decided by `smartgw.config`, `smartgw_hosts.enrolment` and
+`smartgw_hosts.clusters`. Opens no port and asks no one.
 """
 
 import argparse
@@ -48,7 +49,9 @@ def run(args: argparse.Namespace) -> int:
         problems = error.problems
     else:
         hosts, problems = _enrolled(settings)
-        summary = list(_summary(settings, hosts))
+        clusters, more = _listed(settings)
+        problems += more
+        summary = [*_summary(settings, hosts), *clusters]
     if args.json:
         shown = settings.model_dump(mode="json") if settings and not problems else None
         found = [asdict(problem) for problem in problems]
@@ -77,6 +80,35 @@ def _enrolled(settings: "Settings") -> "tuple[int, tuple[Problem, ...]]":
         faults = [fault.removeprefix(f"{file}: ") for fault in error.problems]
         return 0, tuple(Problem(str(file), "", None, fault, remedy) for fault in faults)
     return sum(enrolment.cluster == settings.cluster for enrolment in enrolments), ()
+
+
+def _listed(settings: "Settings") -> "tuple[list[str], tuple[Problem, ...]]":
+    """Return the lines about the clusters, and what is wrong with the file that lists them.
+
+    A gateway starts without it all the same (11.2), so a missing one is no fault.
+    """
+    from smartgw.config import Problem
+    from smartgw.peers.directory import Mode, View, worries
+    from smartgw_hosts import keyfile
+    from smartgw_hosts.clusters import MAX_BYTES, ListRefused, parse
+
+    peers, seed = settings.peers, settings.identity.seed_file
+    if peers.validators:
+        return [f"  clusters   from {', '.join(peers.validators)}"], ()
+    if peers.file is None or seed is None:
+        return [], ()
+    try:
+        with peers.file.open("rb") as file:
+            found = parse(file.read(MAX_BYTES + 1), by_hand=True)
+    except OSError as error:
+        return [f"  clusters   {peers.file}: {error.strerror}; served alone until it is there"], ()
+    except ListRefused as error:
+        return [], (Problem(str(peers.file), "", None, str(error), "see docs/clusters.md"),)
+    view = View(Mode.FRESH if found.voters else Mode.UNKNOWN, settings.cluster, found)
+    lines = [f"  clusters   {peers.file}: {', '.join(found.voters) or 'none'}; epoch {found.epoch}"]
+    key = keyfile.load(seed).public_key
+    lines += [f"  WARNING    {line.removeprefix('peers: ')}" for line in worries(view, key)]
+    return lines, ()
 
 
 def _summary(settings: "Settings", hosts: int) -> Iterator[str]:

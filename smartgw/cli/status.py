@@ -8,6 +8,7 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -156,6 +157,8 @@ def _head(status: Mapping[str, Any]) -> Iterable[str]:
             plural(bus[key], key) for key in ("servers", "reconnects", "drops") if bus.get(key)
         ]
         yield _fact("bus", facts)
+    if (peers := status.get("peers")) and peers["mode"] != "none":
+        yield _fact("clusters", _clusters(peers))
     if traffic := status.get("traffic"):
         words = {
             "requests": "requests",
@@ -175,6 +178,17 @@ def _head(status: Mapping[str, Any]) -> Iterable[str]:
         yield _fact("refused", [f"bus messages: {refused[0]}", *refused[1:]])
     if dropped := status.get("access_log", {}).get("dropped"):
         yield _fact("log", [f"{plural(dropped, 'lines')} dropped"])
+
+
+def _clusters(peers: Mapping[str, Any]) -> Iterable[str]:
+    """The facts of the directory of clusters."""
+    states = Counter(cluster["state"] for cluster in peers["clusters"])
+    yield ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none known"
+    yield f"{peers['mode']}, epoch {peers['epoch']}" if peers["epoch"] else peers["mode"]
+    if peers["mode"] == "grace":
+        yield f"confirmed {duration(peers['age_seconds'])} ago"
+    off = [name for name in ("affinity", "failover") if peers["epoch"] and not peers[name]]
+    yield from (f"{name} is off" for name in off)
 
 
 def _missing(readiness: Mapping[str, Any]) -> str:

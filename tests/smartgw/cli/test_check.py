@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from smartgw import cli
+from smartgw_hosts import keyfile
+from tests.validators import entry, list_text
 
 GOOD = """\
 cluster = "eu-1"
@@ -81,3 +83,44 @@ def test_serve_refuses_what_check_refuses(file: Path, capsys: pytest.CaptureFixt
     file.write_text(GOOD.replace("eu-1", "eu.1"))
     assert cli.main(["serve", "--config", str(file)]) == 1
     assert f"{file}:1: cluster: 'eu.1' is not an id" in capsys.readouterr().err
+
+
+def test_the_list_of_clusters(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """4.3, 11.5: the file that lists the clusters is judged too; 11.2: one that is not there yet is
+    no fault, for the gateway serves without it.
+    """
+    folder = file.parent
+    key = keyfile.generate(folder / "cluster.seed").public_key
+    more = '[identity]\nseed_file = "cluster.seed"\n[peers]\nfile = "clusters.json"\n'
+    file.write_text(GOOD + more)
+    lists = folder / "clusters.json"
+
+    def check() -> tuple[int, str]:
+        code = cli.main(["check", "--config", str(file)])
+        return code, capsys.readouterr().out
+
+    code, out = check()
+    assert code == 0
+    assert "No such file or directory; served alone until it is there" in out
+    lists.write_bytes(list_text(entry("eu-1", 1, keys=[key.text]), "us-1"))
+    code, out = check()
+    assert code == 0
+    assert f"{lists}: eu-1, us-1; epoch " in out
+    assert "WARNING" not in out
+    lists.write_bytes(list_text("eu-1", "us-1"))
+    code, out = check()
+    assert code == 0
+    assert f"WARNING    the directory does not list our key, {key.text}" in out
+    lists.write_bytes(list_text("eu-1", "eu-1"))
+    code, out = check()
+    assert code == 1
+    assert out.startswith(f"{lists}: the id eu-1 stands there twice")
+
+
+def test_validators_are_named(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """4.3: the summary says where the list of clusters comes from; nobody is asked for it."""
+    keyfile.generate(file.parent / "cluster.seed")
+    more = '[peers]\nvalidators = ["https://a.example"]\n[identity]\nseed_file = "cluster.seed"\n'
+    file.write_text(GOOD + more)
+    assert cli.main(["check", "--config", str(file)]) == 0
+    assert "clusters   from https://a.example" in capsys.readouterr().out

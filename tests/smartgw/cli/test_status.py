@@ -174,3 +174,30 @@ def test_nobody_there_fails_with_a_remedy(
 def test_durations(seconds: float, text: str) -> None:
     """1.5: since when, readable."""
     assert status.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("peers", "line"),
+    [
+        (
+            {"mode": "fresh", "states": ["active", "draining", "active"]},
+            "clusters  2 active, 1 draining · fresh, epoch ac4a",
+        ),
+        (
+            {"mode": "grace", "states": ["active"], "age_seconds": 12.3, "affinity": False},
+            "clusters  1 active · grace, epoch ac4a · confirmed 12 s ago · affinity is off",
+        ),
+        (
+            {"mode": "unknown", "states": [], "epoch": None, "failover": False},
+            "clusters  none known · unknown",
+        ),
+        ({"mode": "none", "states": []}, None),
+    ],
+)
+def test_the_clusters_are_shown(peers: dict[str, Any], line: str | None) -> None:
+    """4.4: the mode of the directory is shown in status."""
+    states = peers.pop("states")
+    clusters = [{"id": f"c{n}", "state": state} for n, state in enumerate(states)]
+    section = {"epoch": "ac4a", "affinity": True, "failover": True, "clusters": clusters} | peers
+    shown = [text for text in status.table({"peers": section}, []) if text.startswith("clusters")]
+    assert shown == ([] if line is None else [line])
