@@ -31,6 +31,7 @@ from smartgw.demo.cluster import (
     write_private,
 )
 from smartgw.demo.introduction import introduction
+from smartgw.demo.issuer import write_issuer
 from smartgw_hosts.owner import owner
 
 HELP = "run clusters of gateway, bus and hosts on this machine, to try them"
@@ -81,6 +82,7 @@ class Running:
 
     def __init__(self, clusters: Sequence[Cluster], guard: Guard) -> None:
         self.clusters = clusters
+        self.tokens: dict[str, str] = {}
         self.buses: dict[str, Child] = {}
         self.gateways: dict[str, Child] = {}
         self.hosts: dict[str, dict[str, Child]] = {cluster.cluster_id: {} for cluster in clusters}
@@ -97,6 +99,7 @@ class Running:
         for cluster in self.clusters:
             cluster.write_files(self.clusters)
         write_directory(self.clusters)
+        self.tokens = write_issuer(self.clusters[0].folder)
         for cluster in self.clusters:
             child = self._child(cluster, f"{cluster.cluster_id}-nats", cluster.nats_command())
             self.buses[cluster.cluster_id] = child
@@ -165,7 +168,7 @@ class Running:
                 }
                 for app_id in APPS
             ],
-            "tokens": None,
+            "tokens": self.tokens,
             "ca": None,
         }
 

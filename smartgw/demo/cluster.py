@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from smartgw.api.minting import AUDIENCE, ISSUER
 from smartgw_hosts import keyfile
 from smartgw_hosts.enrolment import parse
 
@@ -149,11 +150,11 @@ class Cluster:
         Hosts that the user has enrolled stay enrolled. A list that is refused is set aside.
         """
         enrolment: list[str] = []
-        _fresh_key(self.file("cluster.seed"))
+        fresh_key(self.file("cluster.seed"))
         for host_id in self.host_ids:
             entry = {
                 "id": host_id,
-                "key": _fresh_key(self.seed(host_id)),
+                "key": fresh_key(self.seed(host_id)),
                 "cluster": self.cluster_id,
                 "apps": list(APPS),
             }
@@ -225,12 +226,21 @@ class Cluster:
             "trust": {"mode": "enrolment", "file": str(self.file("enrolment.toml"))},
             "identity": {"seed_file": str(self.file("cluster.seed"))},
             "peers": {"file": str(self.directory)},
-            "log": {"access": str(self.file("access.log"))},
+            "log": {
+                "access": str(self.file("access.log")),
+                "audit": str(self.file("audit.log")),
+            },
             # Nobody balances load here, and whoever presses Ctrl-C does not want to wait.
             "processes": {"unready_wait": 0, "drain": 1.0},
         }
+        issuer = {
+            "issuer": ISSUER,
+            "audience": AUDIENCE,
+            "jwks_file": str(issuer_keys(self.folder)),
+            "roles": ["service", "session"],
+        }
         tables = (f"\n[{name}]\n{_toml(values)}" for name, values in sections.items())
-        return _toml(top) + "".join(tables)
+        return _toml(top) + "".join(tables) + f"\n[[auth.issuer]]\n{_toml(issuer)}"
 
 
 def plan(count: int, hosts: int, port: int, folder: Path) -> list[Cluster]:
@@ -256,6 +266,11 @@ def plan(count: int, hosts: int, port: int, folder: Path) -> list[Cluster]:
     return clusters
 
 
+def issuer_keys(folder: Path) -> Path:
+    """The key set of the demo's issuer of tokens."""
+    return folder / "issuer.jwks.json"
+
+
 def write_directory(clusters: Sequence[Cluster]) -> None:
     """The list of clusters, whose files are written already, for all their gateways.
 
@@ -274,7 +289,7 @@ def write_directory(clusters: Sequence[Cluster]) -> None:
     write_private(clusters[0].directory, json.dumps(document, indent=2) + "\n")
 
 
-def _fresh_key(path: Path) -> str:
+def fresh_key(path: Path) -> str:
     """Make a key file in the place of an earlier demo's; return the public key."""
     path.unlink(missing_ok=True)
     return keyfile.generate(path).public_key.text

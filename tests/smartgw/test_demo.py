@@ -1,5 +1,6 @@
 """The real demo: what it says, what it serves, and that it leaves nothing behind."""
 
+import http.client
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import ClientSession, WSMsgType
@@ -33,13 +35,13 @@ def test_demo_json_says_what_runs_where(demo: Demo) -> None:
     """12.2: it writes demo.json before READY; keys for parts that do not exist yet are null."""
     facts = demo.facts()
     (cluster,) = facts.pop("clusters")
+    assert list(facts.pop("tokens")) == ["service", "session"]
     assert facts == {
         "base_domain": "smart-app.localhost",
         "apps": [
             {"app_id": "shop", "hostname": "shop.smart-app.localhost", "owner": "east"},
             {"app_id": "blog", "hostname": "blog.smart-app.localhost", "owner": "east"},
         ],
-        "tokens": None,
         "ca": None,
     }
     assert list(cluster) == [
@@ -75,6 +77,29 @@ def test_secrets_are_for_their_owner_alone(demo: Demo) -> None:
     """12.1: keys and configurations that the demo generates are mode 0600."""
     for name in ("east-1.seed", "east-2.seed", "east-enrolment.toml", "demo.json"):
         assert stat.S_IMODE((demo.folder / name).stat().st_mode) == 0o600
+
+
+def test_the_tokens_count(demo: Demo) -> None:
+    """12.2, 10.1: demo.json has tokens: a service's, and a session's, which controls nothing."""
+    facts = demo.facts()
+    statuses = {
+        role: api(facts, "/api/v3/status", {"Authorization": f"Bearer {token}"})
+        for role, token in facts["tokens"].items()
+    }
+    assert statuses == {"service": 200, "session": 401}
+    assert api(facts, "/api/v3/status", {}) == 401
+    assert api(facts, "/api/v3/discovery/hosts", {}) == 200
+
+
+def api(facts: dict[str, Any], path: str, fields: dict[str, str]) -> int:
+    """The status of a GET on the gateway's own hostname."""
+    (cluster,) = facts["clusters"]
+    connection = http.client.HTTPConnection(cluster["http"], timeout=5)
+    try:
+        connection.request("GET", path, headers={"Host": cluster["api_hostname"], **fields})
+        return connection.getresponse().status
+    finally:
+        connection.close()
 
 
 def test_the_page_shows_who_served_it(demo: Demo) -> None:

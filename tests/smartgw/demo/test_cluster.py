@@ -10,6 +10,7 @@ from smartgw.cli.keygen import enrolment_entry
 from smartgw.config import load
 from smartgw.demo.app import Counter
 from smartgw.demo.cluster import APPS, Ports, plan
+from smartgw.demo.issuer import write_issuer
 from smartgw_hosts import enrolment, keyfile
 
 
@@ -33,6 +34,7 @@ def test_a_port_is_chosen_once() -> None:
 def test_the_gateway_and_the_enrolment_take_what_is_written(tmp_path: Path) -> None:
     """1.4, 11.5: every cluster's configuration is valid, and enrols the keys of its hosts."""
     clusters = plan(3, 2, 0, tmp_path)
+    write_issuer(tmp_path)
     for cluster in clusters:
         cluster.write_files(clusters)
         settings = load(cluster.file("gateway.toml"), {})
