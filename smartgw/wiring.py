@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
-from smartgw.config import Settings
+from smartgw.admission.store_places import Address, Places
+from smartgw.config import Settings, split_host_port
 from smartgw.routing.table import HostUpdate
 from smartgw_hosts import keyfile
 from smartgw_hosts.bus import Bus
@@ -73,6 +74,38 @@ def make_bus(settings: Settings, on_state: Callable[[bool], None]) -> Bus:
         nkey_seed=_secret(settings.bus.nkey_seed_file),
         tls=_tls(settings.bus.tls_ca),
         on_state=on_state,
+    )
+
+
+def store_places(settings: Settings) -> Places | None:
+    """Return where the shared counters are, None where each process counts alone.
+
+    Raises OSError: a file that the settings name cannot be read.
+    """
+    store = settings.store
+    if not store.servers:
+        return None
+    database, tls = 0, False
+    addresses = []
+    for server in store.servers:
+        scheme, _, rest = server.partition("://")
+        if scheme == "unix":
+            addresses.append(Address(path=rest))
+            continue
+        place, _, number = rest.partition("/")
+        addresses.append(Address(*split_host_port(place)))
+        database, tls = int(number or 0), scheme in ("valkeys", "rediss")
+    password = None
+    if store.password_file is not None:
+        password = store.password_file.read_text().partition("\n")[0].strip("\r")
+    return Places(
+        kind=store.kind,
+        addresses=tuple(addresses),
+        primary=store.primary or "",
+        username=store.username,
+        password=password,
+        tls=ssl.create_default_context(cafile=store.tls_ca) if tls else None,
+        database=database,
     )
 
 

@@ -278,7 +278,11 @@ class Valkey(Server):
         ]
 
     def ready(self) -> bool:
-        return self.running and "Ready to accept connections" in self.log()
+        if self._port_option == "--tls-port":
+            return self.running and "Ready to accept connections" in self.log()
+        with contextlib.suppress(OSError):
+            return self.running and self.ask("PING").startswith(("+PONG", "-NOAUTH"))
+        return False
 
     def ask(self, *words: str) -> str:
         """Send one inline command over a connection of its own; return the answer's bytes as

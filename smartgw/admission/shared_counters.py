@@ -55,6 +55,7 @@ class SharedCounters:
     Attributes:
         breaker: whether the store is asked.
         prefix: how every key begins; it holds the hash tag, so all are on one server.
+        now: the store's time at its last answer, microseconds since the epoch.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class SharedCounters:
         """`budget`: seconds for an answer. `term`: those of a window."""
         self.breaker = Breaker(term)
         self.prefix = f"sg1:{{{tag}}}:"
+        self.now = 0
         self._places = places
         self._tag = tag
         self._budget = budget
@@ -140,12 +142,14 @@ class SharedCounters:
 
     def _told(self, batch: "list[_Asked]", answer: list[Any]) -> None:
         """Give each its part of the answer, in order."""
-        if len(answer) != 1 + sum(1 + 2 * len(asked[0]) for asked in batch):
+        size = 1 + sum(1 + 2 * len(asked[0]) for asked in batch)
+        if len(answer) != size or set(map(type, answer)) != {int}:
             self._under_way = batch
             self._fail(Fault.ANSWER)
             return
         self._counters.store_trips += 1
-        self._look_at_clock(answer[0])
+        self.now = answer[0]
+        self._look_at_clock(self.now)
         place = 1
         for checks, then, context, _ in batch:
             end = place + 1 + 2 * len(checks)

@@ -22,6 +22,7 @@ local function settle(s)
     local back = floor((s.newest - at) / cell) * cell
     s.newest = s.newest - back
     s.due = s.due - back
+    s.moved = back > 0
     at = s.newest
   end
   s.at = at
@@ -73,6 +74,7 @@ local function load(key, span)
     local _
     _, s.newest, s.due, s.used, s.count, s.gap = struct.unpack('<BddI4I4B', value)
     s.packed = sub(value, HEAD + 1)
+    if #s.packed % 3 ~= 0 or (s.packed == '') ~= (s.used == s.count) then return nil end
     settle(s)
   else
     s.newest, s.due, s.used, s.count, s.gap, s.packed, s.at = 0, 0, 0, 0, 0, '', now
@@ -218,6 +220,9 @@ while first <= #KEYS do
     else
       if verdict == 0 and s.units ~= 0 then
         if s.units > 0 then add(s, s.units) else refund(s, -s.units, s.limit) end
+        save(s)
+      elseif s.moved then
+        -- Else a refused caller's wait would begin anew with each try, after a step of the clock.
         save(s)
       end
       out[n + 1], out[n + 2] = s.used, reset(s, s.limit)

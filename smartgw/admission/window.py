@@ -153,7 +153,7 @@ class Window:
         True if nothing else is charged meanwhile.
         """
         over = self.used + units - limit
-        if over <= 0:
+        if over <= 0 or not units:
             return 0
         if units > limit:
             return NEVER
@@ -232,7 +232,7 @@ class Quota:
 
     def wait(self, now: int, units: int, limit: int) -> int:
         """Return how long until so many units fit, 0 if they do, or NEVER."""
-        if self.used + units <= limit:
+        if self.used + units <= limit or not units:
             return 0
         return NEVER if units > limit else (self.day + 1) * DAY - now
 

@@ -217,6 +217,7 @@ _COUNTERS = {
     "attempts_failed": "Attempts to reach a host before anything was sent.",
     "limit_alone": "Requests that a process counted alone, for the store was away.",
     "limit_squeezed": "Callers that shared a window, for rates.callers were there.",
+    "meter_unavailable": "Metered calls that were answered 503, for the store was away.",
     "store_checks": "Windows that the store was asked about.",
     "store_trips": "Round trips to the store.",
     "downstream_aborts": "Requests whose client went away.",

@@ -34,6 +34,7 @@ class Counters:
         "links_refused",
         "marks",
         "marks_refused",
+        "meter_unavailable",
         "own_errors",
         "received",
         "requests",
@@ -76,6 +77,7 @@ class Counters:
         self.limit_alone = 0
         self.limit_callers = 0
         self.limit_squeezed = 0
+        self.meter_unavailable = 0
         self.store_checks = 0
         self.store_trips = 0
         self.store_faults = dict.fromkeys(Fault, 0)

@@ -132,6 +132,18 @@ class Limits:
         """
         return self._known(self._place(exchange.route, exchange.client), _ns() // 1000)
 
+    def look(self, route: Route | None, client: str) -> tuple[int, int, float]:
+        """Return one caller's limit, the requests that count, and seconds until that changes, as
+        this process knows them; charges nothing.
+        """
+        place = self._place(route, client)
+        window = self._table.known(place.key)
+        if window is None:
+            return place.limit, 0, 0.0
+        now = _ns() // 1000
+        window.settle(now, self._span)
+        return place.limit, window.used, window.reset(now, place.limit, self._span) / SECOND
+
     # ---- this process alone ----
 
     def _alone(self, exchange: Exchange, place: Place, units: int, now: int) -> Reason | None:
