@@ -116,7 +116,8 @@ def load(path: Path | None, env: Mapping[str, str]) -> Settings:
     for item in found:
         if item["type"] == "too_short" and item["input"]:
             continue  # pydantic counts the valid members only; the others have their own line
-        place = _place(item["loc"])
+        member = item.get("ctx", {}).get("member") if item["type"] == REFUSED else None
+        place = _place((*item["loc"], *((member,) if member else ())))
         problems.append(problem(place, *_explain(_names(place), item)))
     for place, fault, remedy in _file_faults(values):
         problems.append(problem(place, fault, remedy))

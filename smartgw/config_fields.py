@@ -7,13 +7,13 @@ paths to them, so a Settings may be logged.
 
 import os
 import re
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from smartgw.config_limits import Rates, Store
 from smartgw.config_peers import Peers
+from smartgw.config_state import Identity, State, Trust
 from smartgw.config_values import (
     Access,
     AuditSink,
@@ -111,40 +111,6 @@ class Bus(Section):
     )
 
 
-class Trust(Section):
-    """Whose announcements count."""
-
-    mode: Literal["enrolment", "first-use"] = Field(
-        default="enrolment",
-        description='"enrolment" routes only to hosts whose key is in the enrolment file. '
-        '"first-use" trusts the first key that shows up for a host id: for development only, '
-        "for anyone on the bus can then take an app's traffic.",
-    )
-    file: FilePath | None = Field(
-        default=None,
-        validate_default=True,
-        examples=["/etc/smartgw/hosts.toml"],
-        description="The enrolment file: each host's key, apps and expiry. Read again within "
-        "two seconds of a change. Needed with enrolment, not allowed with first-use.",
-    )
-
-    @field_validator("file")
-    @classmethod
-    def _as_the_mode_says(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        mode = info.data.get("mode")
-        if mode == "enrolment" and value is None:
-            refuse(
-                "is missing, and without an enrolment file no host is trusted",
-                'write file = "/etc/smartgw/hosts.toml" under [trust]',
-            )
-        if mode == "first-use" and value is not None:
-            refuse(
-                'has no meaning with mode = "first-use", which trusts any key',
-                'write mode = "enrolment", or remove trust.file',
-            )
-        return value
-
-
 class Discovery(Section):
     """When a host counts as alive; hosts and gateways of a cluster use the same heartbeat."""
 
@@ -203,30 +169,6 @@ class Discovery(Section):
         default=64 << 20,
         description="Bytes that the record may take, 64 MiB by default: the file, and the one "
         "before it with .1 at its end. A host with ten apps takes about 10 MB a day.",
-    )
-
-
-class Identity(Section):
-    """The cluster's own key, which its gateways share."""
-
-    seed_file: FilePath | None = Field(
-        default=None,
-        examples=["/etc/smartgw/cluster.seed"],
-        description="File with the seed of the cluster's identity, as `smartgw keygen` makes it, "
-        "readable by its owner only. It signs what the gateway keeps in state.dir; without it the "
-        "gateway makes one there, which no other gateway has.",
-    )
-
-
-class State(Section):
-    """What outlives a restart."""
-
-    dir: FilePath | None = Field(
-        default=None,
-        examples=["/var/lib/smartgw"],
-        description="Folder for the last good hosts, so that a gateway that starts while the bus "
-        "is away can serve by them, each challenged first. Off by default: such a gateway then "
-        "answers 503 until the bus is there. One folder for each gateway.",
     )
 
 
@@ -557,15 +499,22 @@ class Settings(Section):
     )
     listen: Listen = Field(default=Listen(), description="Where the gateway listens.")
     bus: Bus = Field(default=Bus(), description="How the gateway reaches NATS.")
+    state: State = Field(default=State(), description="What outlives a restart.")
     trust: Trust = Field(
-        default={}, validate_default=True, description="Whose announcements count."
+        default=Trust(), validate_default=True, description="Whose announcements count."
+    )
+    apps: Literal["announced", "registered"] = Field(
+        default="announced",
+        validate_default=True,
+        description='Which apps are served: with "announced" every app that a trusted host '
+        'announces, with "registered" only those that the platform registered, so that the '
+        "hostname of another is unknown. Needs state.bucket then.",
     )
     discovery: Discovery = Field(default=Discovery(), description="When a host counts as alive.")
     identity: Identity = Field(
         default=Identity(), validate_default=True, description="The cluster's own key."
     )
     peers: Peers = Field(default=Peers(), description="The directory of clusters.")
-    state: State = Field(default=State(), description="What outlives a restart.")
     upstream: Upstream = Field(default=Upstream(), description="Connections to hosts.")
     auth: Auth = Field(default=Auth(), description="Whose tokens count at the API.")
     deadlines: Deadlines = Field(default=Deadlines(), description="How long the gateway waits.")
@@ -577,6 +526,29 @@ class Settings(Section):
     processes: Processes = Field(
         default=Processes(), description="Processes and their generations."
     )
+
+    @field_validator("trust")
+    @classmethod
+    def _from_somewhere(cls, value: Trust, info: ValidationInfo) -> Trust:
+        state = info.data.get("state")
+        if value.mode == "enrolment" and value.file is None and state and state.bucket is None:
+            refuse(
+                "is missing, and without an enrolment file or state.bucket no host is trusted",
+                'write file = "/etc/smartgw/hosts.toml" under [trust]',
+                "file",
+            )
+        return value
+
+    @field_validator("apps")
+    @classmethod
+    def _kept_somewhere(cls, value: str, info: ValidationInfo) -> str:
+        state = info.data.get("state")
+        if value == "registered" and state and state.bucket is None:
+            refuse(
+                'is "registered", and without state.bucket no app is',
+                'write bucket = "smartgw" under [state], or apps = "announced"',
+            )
+        return value
 
     @field_validator("identity")
     @classmethod

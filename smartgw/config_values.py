@@ -27,9 +27,13 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def refuse(fault: str, remedy: str) -> NoReturn:
-    """Refuse a value inside a validator, with what is wrong and what would be right."""
-    raise PydanticCustomError(REFUSED, "{fault}", {"fault": fault, "remedy": remedy})
+def refuse(fault: str, remedy: str, member: str | None = None) -> NoReturn:
+    """Refuse a value inside a validator, with what is wrong and what would be right.
+
+    `member` names the key at fault, where the value is a table.
+    """
+    context = {"fault": fault, "remedy": remedy, "member": member}
+    raise PydanticCustomError(REFUSED, "{fault}", context)
 
 
 def shown(value: object) -> str:

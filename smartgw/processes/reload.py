@@ -14,6 +14,7 @@ FIXED = (
     ("trust", "mode"),
     ("discovery",),
     ("state",),
+    ("apps",),
     ("identity",),
     ("rates", "window"),
     ("rates", "callers"),
