@@ -104,6 +104,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         response.headers["X-Smartgw-Caller"] = "service"
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Server"] = "smartgw"
     return response
 
 

@@ -53,17 +53,24 @@ class Api:
         control = Control(lambda: gateway.durable, audit, lambda: gateway.base_domains)
         self._control: tuple[Bound, ...] = (*control.bounds, *observed.control)
 
+    def operations(self, *, internal: bool, control: bool = True) -> tuple[Bound, ...]:
+        """What is served at the internal listener, or else on the gateway's own hostnames."""
+        bounds = (
+            *self._open,
+            *(self._internal if internal else ()),
+            *(self._control if control else ()),
+        )
+        return _described(bounds, internal=internal)
+
     def internal(self, host: str) -> web.Application:
         """The internal listener's; `host` is what it is called."""
-        bounds = _described((*self._open, *self._internal, *self._control), internal=True)
-        return internal.build(
-            bounds, Guard(self._credentials, self._rates, internal=True), host=host
-        )
+        guard = Guard(self._credentials, self._rates, internal=True)
+        return internal.build(self.operations(internal=True), guard, host=host)
 
     def public(self, *, control: bool) -> web.Application:
         """That of the gateway's own hostnames, with control or without."""
-        bounds = _described((*self._open, *(self._control if control else ())), internal=False)
-        return public.build(bounds, Guard(self._credentials, self._rates, internal=False))
+        guard = Guard(self._credentials, self._rates, internal=False)
+        return public.build(self.operations(internal=False, control=control), guard)
 
     def _families(self) -> Iterable[Family]:
         yield by_label(
