@@ -16,6 +16,7 @@ from smartgw.cli import _parser
 from smartgw.config import load
 from smartgw.config_fields import Settings
 from smartgw.errors import Reason
+from smartgw.peers.directory import Mode
 from smartgw_hosts.wire import Reason as Refusal
 from tests.docs_made import exposition
 
@@ -126,7 +127,7 @@ def test_alerts_ask_for_metrics_that_exist() -> None:
     rules = (INFRA / "prometheus/rules.yml").read_text()
     asked = re.findall(r"\b(smartgw_[a-z_]+)(?:\{(\w+)=~?\"([^\"]+)\"\})?", rules)
     assert len(asked) > 5
-    values = {*Reason, *Refusal, "healthy", "provisional", "unhealthy"}
+    values = {*Reason, *Refusal, *Mode, "healthy", "provisional", "unhealthy"}
     for name, label, pattern in asked:
         assert name in families
         if label:
