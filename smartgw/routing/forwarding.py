@@ -306,11 +306,11 @@ def _parsed(fields: bytes, sender: str) -> Mark | None:
     try:
         return Mark(
             sender=sender,
-            audience=check_id("audience", audience.decode()),
+            audience=_cluster_id(audience),
             kind=_KINDS[kind],
             client=_address(client),
             scheme=_SCHEMES[scheme],
-            app_id=check_app_id(app.decode()),
+            app_id=_app_id(app),
             epoch=epoch.hex(),
             time_ms=time_ms,
             remaining_ms=remaining_ms,
@@ -338,6 +338,16 @@ def _address(packed: bytes) -> str:
     if ip.ipv4_mapped:
         raise ValueError("client: an IPv4 address in an IPv6 one")
     return str(ip)
+
+
+@lru_cache(maxsize=256)
+def _cluster_id(raw: bytes) -> str:
+    return check_id("audience", raw.decode())
+
+
+@lru_cache(maxsize=4_096)
+def _app_id(raw: bytes) -> str:
+    return check_app_id(raw.decode())
 
 
 def _joined(one: bytes, two: bytes, three: bytes, four: bytes) -> bytes:
