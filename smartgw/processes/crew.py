@@ -21,6 +21,7 @@ from smartgw.processes.tally import add
 from smartgw.processes.traffic import Endpoints
 from smartgw.proxy.counters import Counters
 from smartgw.routing.table import HostUpdate
+from smartgw.state.desired import Desired
 
 START_SECONDS = 30.0
 SCRAPE_SECONDS = 0.5
@@ -97,6 +98,12 @@ class Crew:
         self._setup.apps, self._setup.complete = frozenset(apps), complete
         for seat in self._seats:
             seat.apps_changed()
+
+    def register(self, desired: Desired, apps: Collection[str]) -> None:
+        """Registered apps that are otherwise, or no longer; costs each worker the change."""
+        self._setup.desired = desired
+        for seat in self._seats:
+            seat.registered_changed(apps)
 
     def follow_clusters(self, view: View) -> None:
         """The clusters, for the requests that come from now on."""

@@ -10,7 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from smartgw.peers.directory import Mode, View
-from smartgw.routing.table import HostUpdate
+from smartgw.routing.policy import DEFAULT_POLICY, AppPolicy, AppState
+from smartgw.routing.table import AppUpdate, HostUpdate
+from smartgw.state.desired import Desired
 from smartgw_hosts.clusters import parse
 from smartgw_hosts.identity import PublicKey
 
@@ -19,6 +21,7 @@ MAX_MESSAGE = 4 << 20
 PART_BYTES = 16_384
 """A message with hosts or apps ends after this: a worker carries traffic between two of them."""
 _HOST_BYTES = 300
+_APP_BYTES = 60
 
 Message = dict[str, Any]
 
@@ -117,6 +120,59 @@ def apps_messages(
         if part:
             yield {"type": "apps", name: part}
     yield {"type": "complete", "complete": complete}
+
+
+def registered_messages(app_ids: Iterable[str], desired: Desired) -> Iterator[Message]:
+    """Return the messages that bring these registered apps up to date; the last: publish."""
+    apps: list[list[Any]] = []
+    gone: list[str] = []
+    size = 0
+    for app_id in app_ids:
+        app = desired.update(app_id)
+        if app is None:
+            gone.append(app_id)
+        else:
+            apps.append(_app_members(app))
+            size += sum(map(len, app.hostnames)) + sum(map(len, app.policy.origins))
+        size += _APP_BYTES + len(app_id)
+        if size >= PART_BYTES:
+            yield {"type": "registered", "apps": apps, "gone": gone}
+            apps, gone, size = [], [], 0
+    if apps or gone:
+        yield {"type": "registered", "apps": apps, "gone": gone}
+    yield {"type": "publish"}
+
+
+def registered_of(message: Message) -> tuple[list[AppUpdate], list[str]]:
+    """Return the changed apps of a message of `registered_messages`, and those that are gone."""
+    return [_app(*members) for members in message["apps"]], list(message["gone"])
+
+
+def _app_members(app: AppUpdate) -> list[Any]:
+    policy = app.policy
+    decided = (
+        None
+        if policy is DEFAULT_POLICY
+        else [
+            policy.state.value,
+            sorted(origin.decode() for origin in policy.origins),
+            policy.own_cors,
+            policy.limit,
+        ]
+    )
+    label = None if app.label is None else app.label.decode()
+    return [app.app_id, label, [name.decode() for name in app.hostnames], decided]
+
+
+def _app(
+    app_id: str, label: str | None, hostnames: list[str], decided: list[Any] | None
+) -> AppUpdate:
+    policy = DEFAULT_POLICY
+    if decided is not None:
+        state, origins, own_cors, limit = decided
+        policy = AppPolicy(AppState(state), frozenset(map(str.encode, origins)), own_cors, limit)
+    exact = tuple(map(str.encode, hostnames))
+    return AppUpdate(app_id, None if label is None else label.encode(), exact, policy)
 
 
 def clusters_message(view: View) -> Message:

@@ -17,13 +17,20 @@ from smartgw.config import Settings
 from smartgw.peers.directory import Mode, View
 from smartgw.processes.channel import Channel
 from smartgw.processes.drain import Step
-from smartgw.processes.messages import Message, apps_messages, clusters_message, hosts_messages
+from smartgw.processes.messages import (
+    Message,
+    apps_messages,
+    clusters_message,
+    hosts_messages,
+    registered_messages,
+)
 from smartgw.processes.restarts import Restarts, Silence
 from smartgw.processes.sockets import LINKS, Listener
 from smartgw.processes.tally import add, exported
 from smartgw.processes.traffic import Endpoints
 from smartgw.proxy.counters import Counters
 from smartgw.routing.table import HostUpdate
+from smartgw.state.desired import Desired
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +55,7 @@ class Setup:
         self.on_suspect = on_suspect
         self.on_stale = on_stale
         self.hosts: dict[str, HostUpdate] = {}
+        self.desired = Desired()
         self.apps: frozenset[str] = frozenset()
         self.complete = False
         self.view = View(Mode.NONE, settings.cluster)
@@ -97,6 +105,7 @@ class Seat:
         self._channel: Channel | None = None
         self._silence = Silence()
         self._changed: dict[str, None] = {}
+        self._registered: dict[str, None] = {}
         self._told: frozenset[str] = frozenset()
         self._apps_due = False
         self._clusters_due = False
@@ -146,6 +155,12 @@ class Seat:
         """These hosts are told as they are when their turn comes, however often they change."""
         if self._channel is not None:
             self._changed.update(dict.fromkeys(host_ids))
+            self._wake.set()
+
+    def registered_changed(self, app_ids: Iterable[str]) -> None:
+        """These registered apps are told as they are when their turn comes."""
+        if self._channel is not None:
+            self._registered.update(dict.fromkeys(app_ids))
             self._wake.set()
 
     def apps_changed(self) -> None:
@@ -228,6 +243,7 @@ class Seat:
     async def _feed(self, channel: Channel) -> None:
         """Tell the worker the whole, have it accept, then tell it each change."""
         self._changed = dict.fromkeys(self._setup.hosts)
+        self._registered = {app.app_id: None for app in self._setup.desired.apps()}
         self._told, self._apps_due, self._clusters_due = frozenset(), True, True
         await self._tell(channel)
         channel.send({"type": "accept" if self._setup.accepting else "started"})
@@ -238,7 +254,7 @@ class Seat:
 
     async def _tell(self, channel: Channel) -> None:
         setup = self._setup
-        while self._changed or self._apps_due or self._clusters_due:
+        while self._changed or self._registered or self._apps_due or self._clusters_due:
             if self._clusters_due:
                 self._clusters_due = False
                 channel.send(clusters_message(setup.view))
@@ -247,6 +263,13 @@ class Seat:
             for message in hosts_messages(changed, setup.hosts):
                 channel.send(message)
                 await channel.room()
+            if self._registered:
+                registered, self._registered = self._registered, {}
+                for message in registered_messages(registered, setup.desired):
+                    channel.send(message)
+                    # Others have their turn, though the worker is quick to take it.
+                    await asyncio.sleep(0)
+                    await channel.room()
             if self._apps_due:
                 self._apps_due = False
                 apps, complete = setup.apps, setup.complete

@@ -7,6 +7,7 @@ gateway that it is part of (app.py) or over a channel (worker.py).
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from smartgw import memory
@@ -24,11 +25,24 @@ from smartgw.proxy.listener import Listening
 from smartgw.proxy.path import Path
 from smartgw.proxy.pools import Pools
 from smartgw.routing.forwarding import Keyring
-from smartgw.routing.table import HostEntry, HostUpdate, Route, RoutingTable, Snapshot
+from smartgw.routing.table import (
+    AppUpdate,
+    HostEntry,
+    HostUpdate,
+    Route,
+    RoutingTable,
+    Snapshot,
+)
+from smartgw.state.desired import Desired
 from smartgw.wiring import identity_of
 from smartgw_hosts.http1 import Bounds
 
 Endpoints = frozenset[tuple[str, int]]
+
+_SLICE = 0.001
+"""Seconds of a large change of apps before requests have as long."""
+_MANY = 10_000
+"""Apps after which the collector is told to leave what there is alone."""
 
 
 class Traffic:
@@ -65,8 +79,17 @@ class Traffic:
         self._ring: Keyring | None = None
         self._links = self._path.peers = PeerLinks(settings, loop, self.pools)
         self._tls: ssl.SSLContext | None = None
-        self._table = RoutingTable(settings.base_domains, settings.hostnames)
+        self._table = RoutingTable(
+            settings.base_domains,
+            settings.hostnames,
+            registered_only=settings.apps == "registered",
+        )
+        self._desired = Desired()
+        self._due: dict[str, None] = {}
+        self._taken = 0
+        self._registering: asyncio.TimerHandle | None = None
         self._apps: Collection[str] = ()
+        self._complete = False
         self._listeners = listeners
         self._bound(settings)
         self._publish(self._table.snapshot)
@@ -92,6 +115,11 @@ class Traffic:
     # ---- the table ----
 
     @property
+    def snapshot(self) -> Snapshot:
+        """The table that requests are carried by now."""
+        return self._path.snapshot
+
+    @property
     def complete(self) -> bool:
         """Whether a hostname that has no route is unknown, and not merely unheard of."""
         return self._table.snapshot.complete
@@ -107,8 +135,49 @@ class Traffic:
 
     def declare(self, apps: Collection[str], complete: bool) -> None:
         """Set the apps that exist whether or not a host announces them."""
-        self._apps = apps
-        self._publish(self._table.declare(apps, complete))
+        self._apps, self._complete = apps, complete
+        # What is being taken in is not unknown.
+        self._publish(self._table.declare(apps, complete and self._registering is None))
+
+    def register(self, desired: Desired, apps: Collection[str]) -> None:
+        """These registered apps are otherwise, or no longer; many of them in parts, between which
+        requests are carried, and in force as one change.
+        """
+        self._desired = desired
+        self._due.update(dict.fromkeys(apps))
+        if self._registering is None:
+            self._register_on()
+
+    def _register_on(self) -> None:
+        self._registering = None
+        end = time.monotonic() + _SLICE
+        while self._due and time.monotonic() < end:
+            some = [self._due.popitem()[0] for _ in range(min(16, len(self._due)))]
+            updates = {app_id: self._desired.update(app_id) for app_id in some}
+            self.take_apps(
+                [update for update in updates.values() if update is not None],
+                [app_id for app_id, update in updates.items() if update is None],
+            )
+        if self._due:
+            loop = asyncio.get_running_loop()
+            self._registering = loop.call_later(_SLICE, self._register_on)
+        else:
+            self.publish_apps()
+
+    def take_apps(self, updates: Sequence[AppUpdate], gone: Sequence[str]) -> None:
+        """Take in a part of a change, in force with `publish_apps`."""
+        self._table.register(updates, gone)
+        self._taken += len(updates)
+
+    def publish_apps(self) -> None:
+        """Put in force what was taken in."""
+        snapshot = self._table.publish()
+        if self._complete and not snapshot.complete:
+            snapshot = self._table.declare(self._apps, True)
+        self._publish(snapshot)
+        if self._taken >= _MANY:
+            self._taken = 0
+            memory.settle()
 
     def follow_clusters(self, view: View) -> None:
         """Set the clusters as the requests that come from now on see them (4.6)."""
@@ -157,6 +226,8 @@ class Traffic:
 
     async def stop(self) -> None:
         """End everything that is still under way."""
+        if self._registering is not None:
+            self._registering.cancel()
         self._listening.close()
         self._links.close()
         await self.pools.close()

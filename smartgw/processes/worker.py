@@ -15,7 +15,7 @@ from smartgw import memory
 from smartgw.config import Settings
 from smartgw.processes.channel import Channel
 from smartgw.processes.drain import Step
-from smartgw.processes.messages import Message, hosts_of, view_of
+from smartgw.processes.messages import Message, hosts_of, registered_of, view_of
 from smartgw.processes.sockets import Listener, address_of
 from smartgw.processes.tally import exported
 from smartgw.processes.traffic import Traffic
@@ -88,6 +88,11 @@ class Worker:
                 traffic.apply(*hosts_of(message))
                 # Traffic has its turn before the next.
                 await asyncio.sleep(0)
+            case "registered":
+                traffic.take_apps(*registered_of(message))
+                await asyncio.sleep(0)
+            case "publish":
+                traffic.publish_apps()
             case "apps":
                 self._apps.update(message.get("add", ()))
                 self._apps.difference_update(message.get("remove", ()))

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Final
 
 from smartgw.routing.shards import Edit, Shards
+from smartgw.routing.table import AppUpdate
 from smartgw.state.records import (
     App,
     Kind,
@@ -148,6 +149,15 @@ class Desired:
         if label is not None and self.holder(label) != app.app_id:
             label = None
         return label, tuple(n for n in app.hostnames if self.holder(n) == app.app_id)
+
+    def update(self, app_id: str) -> AppUpdate | None:
+        """Return an app as the data path needs it, None when it is not registered."""
+        app = self.app(app_id)
+        if app is None:
+            return None
+        label, hostnames = self.names(app)
+        exact = tuple(name.encode() for name in hostnames)
+        return AppUpdate(app_id, None if label is None else label.encode(), exact, app.policy)
 
     def apps(self) -> Iterator[App]:
         """All registered apps, in no order; O(n)."""

@@ -17,9 +17,15 @@ from smartgw.processes.messages import (
     encode,
     hosts_messages,
     hosts_of,
+    registered_messages,
+    registered_of,
     view_of,
 )
+from smartgw.routing.policy import DEFAULT_POLICY
 from smartgw.routing.table import HostUpdate
+from smartgw.state.desired import Desired, Draft, Entry
+from smartgw.state.records import encode as encode_record
+from smartgw.state.records import key_of, register
 from smartgw_hosts.clusters import MAX_BYTES, parse
 from tests.gateway import identity_of
 from tests.validators import cluster_key, entry, list_text
@@ -141,3 +147,36 @@ def test_the_largest_list_of_clusters_passes() -> None:
     view = View(Mode.FRESH, "c1", parse(data))
     (message,) = Frames().feed(encode(clusters_message(view)))
     assert view_of(message) == view
+
+
+def test_registered_apps_come_in_parts_and_are_one_change() -> None:
+    """11.1: the workers get the desired state from one process; none waits for a large table."""
+    apps = [
+        register(app_id=f"app {n}", hostnames=[f"{w}.app-{n}.example" for w in ("a", "b", "c")])
+        for n in range(1000)
+    ]
+    apps.append(
+        register(
+            app_id="shop",
+            label="store",
+            state="suspended",
+            origins=["https://a.example"],
+            own_cors=True,
+            limit=7,
+        )
+    )
+    draft = Draft(Desired())
+    for revision, app in enumerate(apps, 1):
+        draft.take(Entry(key_of(app), encode_record(app), revision, 0.0))
+    desired, _ = draft.done(len(apps), "b")
+    *parts, last = [
+        json.loads(encode(message)[4:])
+        for message in registered_messages([*(app.app_id for app in apps), "gone"], desired)
+    ]
+    assert last == {"type": "publish"}
+    assert len(parts) > 3
+    assert all(len(encode(part)) < 2 * PART_BYTES for part in parts)
+    told = [app for part in parts for app in registered_of(part)[0]]
+    assert told == [desired.update(app.app_id) for app in apps]
+    assert told[0].policy is DEFAULT_POLICY
+    assert [gone for part in parts for gone in registered_of(part)[1]] == ["gone"]

@@ -17,6 +17,8 @@ from smartgw.processes.sockets import HTTP, Listener
 from smartgw.processes.traffic import Traffic
 from smartgw.proxy.downstream import Http1Downstream
 from smartgw.routing.table import HostUpdate
+from smartgw.state.desired import Desired, Draft, Entry
+from smartgw.state.records import encode, key_of, register
 from tests.gateway import identity_of
 from tests.servers import free_port
 
@@ -208,3 +210,26 @@ async def test_a_network_of_ipv6_is_one_holder(rig: Rig) -> None:
     listening.dismiss(ours[0])
     assert listening.admit(ours[2])
     listening.cut = lambda: None  # type: ignore[method-assign]  # those have no transport
+
+
+async def test_many_registered_apps_are_one_change(rig: Rig) -> None:
+    """11.2: what is being taken in is not unknown; control plane: a burst is one swap."""
+    apps = [register(app_id=f"app-{n}", hostnames=[f"{n}.example"]) for n in range(5000)]
+    apps.append(register(app_id="shop", state="suspended"))
+    draft = Draft(Desired())
+    for revision, app in enumerate(apps, 1):
+        draft.take(Entry(key_of(app), encode(app), revision, 0.0))
+    desired, difference = draft.done(len(apps), "b")
+    assert await rig.ask() == 503  # no_upstream
+    rig.traffic.declare((), False)
+    rig.traffic.register(desired, difference.apps)
+    rig.traffic.declare((), True)
+    assert not rig.traffic.complete
+    await until(lambda: rig.traffic.complete)
+    route = rig.traffic.snapshot.lookup(b"4711.example")
+    assert route is not None
+    assert (route.app_id, route.hosts) == ("app-4711", ())
+    assert await rig.ask() == 503  # app_suspended
+    assert rig.traffic.snapshot.lookup(b"shop.apps.test") is rig.traffic.snapshot.route("shop")
+    rig.traffic.register(Desired(), difference.apps)
+    await until(lambda: rig.traffic.snapshot.routes() == {})
