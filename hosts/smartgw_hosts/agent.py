@@ -22,6 +22,7 @@ from smartgw_hosts.challenge import Responder
 from smartgw_hosts.identity import Identity
 from smartgw_hosts.ids import check_app_id, check_id
 from smartgw_hosts.wire import Kind
+from smartgw_hosts.write_guard import WriteGuard
 
 HEARTBEAT: Final = 5.0
 """Seconds between heartbeats at most (contract 1.6); each comes up to a tenth of it earlier."""
@@ -40,7 +41,9 @@ class HostAgent:
 
     `address` is where gateways reach the app (`http://10.0.0.5:9000`, contract 2.5), `apps` the
     app ids it serves. `boot_file` remembers the last boot id, so that it rises across restarts
-    also when the clock stepped back; without it the clock alone decides.
+    also when the clock stepped back; without it the clock alone decides. `gateways` are asked for
+    the list of clusters, by which `guard` refuses writes for other clusters' apps (contract 4.8,
+    write_guard.py; `gateway_tls` is for https ones).
     Raises ValueError for what no gateway would accept. Once entered, nothing that happens to the
     bus raises: without it the host is silent, and announces itself when the bus is back.
     Serves for one entering; make another for the next.
@@ -62,6 +65,8 @@ class HostAgent:
         version: str = "",
         heartbeat: float = HEARTBEAT,
         boot_file: Path | None = None,
+        gateways: Sequence[str] = (),
+        gateway_tls: SSLContext | None = None,
     ) -> None:
         self._cluster = check_id("cluster id", cluster)
         self._host_id = check_id("host id", host_id)
@@ -89,6 +94,7 @@ class HostAgent:
         )
         self._beat: asyncio.Task[None] | None = None
         self.responder = Responder(identity, host_id, cluster, self.addresses)
+        self.guard = WriteGuard(cluster, lambda: self._description.apps, gateways, gateway_tls)
 
     @property
     def description(self) -> wire.Description:
@@ -104,6 +110,13 @@ class HostAgent:
         now = time.monotonic()
         old = (address for address, until in self._old_addresses.items() if until > now)
         return (self._description.address, *old)
+
+    def owner_of(self, app_id: str) -> str | None:
+        """Return the cluster that owns an app, None when it is unknown (contract 4.1, 4.4).
+
+        Raises ValueError for what is no app id.
+        """
+        return self.guard.owner_of(app_id)
 
     def update(self, *, address: str | None = None, apps: Iterable[str] | None = None) -> None:
         """Announce a new address or other apps at once. Raises ValueError, changing nothing."""
@@ -134,6 +147,7 @@ class HostAgent:
         self._boot = _next_boot(self._boot_file)
         self._sequence = 0
         self._beat = asyncio.create_task(self._heartbeats(), name="smartgw-host-heartbeats")
+        self.guard.start()
         await self._bus.start()
         return self
 
@@ -149,6 +163,7 @@ class HostAgent:
             with contextlib.suppress(asyncio.CancelledError):
                 await beat
         self._send(Kind.LEAVE)
+        await self.guard.stop()
         try:
             await asyncio.wait_for(
                 self._bus.stop(), LEAVE_TIMEOUT

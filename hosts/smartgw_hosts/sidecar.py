@@ -17,6 +17,7 @@ from smartgw_hosts.places import Places
 from smartgw_hosts.sidecar_app import AppPool
 from smartgw_hosts.sidecar_http import Connection, HttpConnection
 from smartgw_hosts.sidecar_raw import RawConnection
+from smartgw_hosts.write_guard import WriteGuard
 
 CONNECTIONS: Final = 4096
 """Connections at once; one more is reset (places.py says which). Each may hold one to the app."""
@@ -34,8 +35,9 @@ class Sidecar:
 
     `async with Sidecar(...)`, or `start()` and `stop()`. So that gateways leave before the
     connections do, leave the HostAgent's block first:
-    `async with Sidecar(agent.responder, ...), agent: ...`. `raw` relays bytes unparsed after the
-    challenge that opens a connection.
+    `async with Sidecar(agent.responder, ...), agent: ...`. `guard`: what refuses writes for apps of
+    other clusters (contract 4.8). `raw` relays bytes unparsed, and unguarded, after the challenge
+    that opens a connection.
     """
 
     def __init__(
@@ -46,8 +48,11 @@ class Sidecar:
         raw: bool = False,
         *,
         connections: int = CONNECTIONS,
+        guard: WriteGuard | None = None,
     ) -> None:
         self.responder = responder
+        # Of bytes that are relayed unparsed nobody knows which are a write.
+        self.guard = None if raw else guard
         self.pool = AppPool(*to)
         self.stopping = False
         self._listen = listen

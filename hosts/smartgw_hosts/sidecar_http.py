@@ -2,18 +2,18 @@
 
 Owns the order on one connection: a request is read when the answer before it is over, so that
 what framing calls a body is never read as a request. Heads pass line by line as they came, but for
-what belongs to one connection only (RFC 9110 7.6.1). Decides nothing of a challenge (challenge.py).
+what belongs to one connection only (RFC 9110 7.6.1). Decides nothing of a challenge (challenge.py)
+nor of a write (guard.py).
 """
 
 import asyncio
-import json
 import time
-from http import HTTPStatus
 from typing import Final, Protocol, cast
 
 from smartgw_hosts import challenge
 from smartgw_hosts.challenge import Responder
 from smartgw_hosts.chunked import chunk, last_chunk
+from smartgw_hosts.guard import FLAG, Accept, NotOwner
 from smartgw_hosts.http1 import (
     CHUNKED,
     CODING,
@@ -29,8 +29,10 @@ from smartgw_hosts.http1 import (
     check_partial,
     parse_request,
 )
+from smartgw_hosts.sidecar_answers import answer_challenge, error_body, fields_of, own_answer
 from smartgw_hosts.sidecar_app import BOUNDS, BUFFER, NAMES, AppConnection, AppPool, Body, body_of
 from smartgw_hosts.tunnel import join, reset
+from smartgw_hosts.write_guard import WriteGuard
 
 IDLE_TIMEOUT: Final = 90.0
 """Seconds between requests: longer than a gateway keeps a connection, so that it ends them."""
@@ -62,6 +64,7 @@ class Registry(Protocol):
     stopping: bool
     pool: AppPool
     responder: Responder
+    guard: WriteGuard | None
 
     def opened(self, connection: "Connection") -> bool:
         """False when there are too many of them."""
@@ -83,38 +86,6 @@ class Connection(Protocol):
     def abort(self) -> None: ...
 
 
-def answer_challenge(
-    responder: Responder, raw_head: bytes, request: RequestHead, body: bytes
-) -> tuple[int, bytes]:
-    """Hand a request to the responder exactly as it came: raw target, every field."""
-    lines = raw_head.split(b"\r\n")
-    pairs = (line.partition(b":") for line in lines[1:])
-    fields = [(name, value.strip(b" \t")) for name, _, value in pairs]
-    return responder.answer(
-        request.method,
-        lines[0].split(b" ")[1],
-        fields,
-        body,
-        time.monotonic(),
-        time.time_ns() // 1_000_000,
-    )
-
-
-def own_answer(status: int, body: bytes, *lines: bytes) -> bytes:
-    """A whole answer of ours, with a JSON body."""
-    head = (
-        b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
-        b"Cache-Control: no-store\r\n"
-    ) % (status, HTTPStatus(status).phrase.encode(), len(body))
-    return head + b"".join(line + b"\r\n" for line in lines) + b"\r\n" + body
-
-
-def error_body(status: int, reason: str, message: str) -> bytes:
-    """The body of an error of ours, of the gateway's shape (contract 3.10)."""
-    error = {"status": status, "reason": reason, "message": message}
-    return json.dumps({"error": error}).encode() + b"\n"
-
-
 class HttpConnection(asyncio.Protocol):
     """One connection from a gateway: reads a request, has it answered, reads the next."""
 
@@ -133,6 +104,7 @@ class HttpConnection(asyncio.Protocol):
         self._body: Body | None = None  # of that request, until it has been read
         self._asked: bytearray | None = None  # the body of a challenge so far
         self._discard = False  # nobody wants the rest of that body
+        self._unsure = False  # nobody knows whether this write is ours
         self._app: AppConnection | None = None
         self._connecting: asyncio.Task[AppConnection] | None = None
         self._answering = False  # bytes of a final answer have been written
@@ -285,6 +257,13 @@ class HttpConnection(asyncio.Protocol):
             self._asked = bytearray()
             self._body_progress()
             return self._request is not None
+        judged: Accept | NotOwner = Accept.SURE
+        if self._registry.guard is not None:
+            judged = self._registry.guard.judge(request.method.decode(), fields_of(raw))
+        if isinstance(judged, NotOwner):
+            self._answer_here(421, judged.body, b": ".join(judged.field))
+            return False
+        self._unsure = judged is Accept.UNSURE
         self._wait()
         kept = self._registry.pool.take()
         if kept is not None:
@@ -401,7 +380,8 @@ class HttpConnection(asyncio.Protocol):
         if response.length == UNTIL_CLOSE and self._request.minor:
             self._framing = CHUNKED  # so that this connection outlives the app's
         self._answering = True
-        self.transport.write(_response_head(raw, response, self._request, last=self._last))
+        head = _response_head(raw, response, self._request, last=self._last, flagged=self._unsure)
+        self.transport.write(head)
 
     def on_body(self, payload: bytes) -> None:
         assert self._request is not None
@@ -514,26 +494,33 @@ class HttpConnection(asyncio.Protocol):
 
 
 def _request_head(raw: bytes, request: RequestHead) -> bytes:
-    upgrade = b"Connection: Upgrade" if request.upgrade else b""
-    return _relayed(raw, request.lines, keep_upgrade=bool(upgrade), options=upgrade)
+    upgrade = [b"Connection: Upgrade"] if request.upgrade else []
+    return _relayed(raw, request.lines, keep_upgrade=bool(upgrade), added=upgrade)
 
 
 def _response_head(
-    raw: bytes, response: ResponseHead, request: RequestHead, *, last: bool = False
+    raw: bytes,
+    response: ResponseHead,
+    request: RequestHead,
+    *,
+    last: bool = False,
+    flagged: bool = False,
 ) -> bytes:
     keep_upgrade = bool(response.upgrade) and response.status in (101, 426)
     framed = response.status >= 200 and response.status != 204
     options = [b"Upgrade"] if keep_upgrade else []
     if last:
         options.append(b"close")
-    added = b"Connection: " + b", ".join(options) if options else b""
+    added = [b"Connection: " + b", ".join(options)] if options else []
     if response.length == UNTIL_CLOSE and request.minor:
-        added += b"\r\nTransfer-Encoding: chunked" if added else b"Transfer-Encoding: chunked"
+        added.append(b"Transfer-Encoding: chunked")
+    if flagged:
+        added.append(b": ".join(FLAG))
     return _relayed(
         b"HTTP/1.1" + raw[8:],
         response.lines,
         keep_upgrade=keep_upgrade,
-        options=added,
+        added=added,
         keep_length=framed,
         keep_coding=framed and response.length == CHUNKED and request.minor == 1,
     )
@@ -544,7 +531,7 @@ def _relayed(
     passed: list[bytes],
     *,
     keep_upgrade: bool,
-    options: bytes,
+    added: list[bytes],
     keep_length: bool = True,
     keep_coding: bool = True,
 ) -> bytes:
@@ -569,9 +556,7 @@ def _relayed(
         ):
             continue
         kept.append(line)
-    if options:
-        kept.append(options)
-    return b"\r\n".join(kept) + b"\r\n\r\n"
+    return b"\r\n".join(kept + added) + b"\r\n\r\n"
 
 
 def _trailers(lines: list[bytes]) -> list[bytes]:

@@ -11,15 +11,9 @@ from typing import Final, Literal, NamedTuple, cast
 
 from smartgw_hosts import challenge
 from smartgw_hosts.http1 import Bounds, MessageRefused, RequestHead, parse_request
+from smartgw_hosts.sidecar_answers import answer_challenge, own_answer
 from smartgw_hosts.sidecar_app import BUFFER, NAMES
-from smartgw_hosts.sidecar_http import (
-    HEAD_TIMEOUT,
-    IDLE_TIMEOUT,
-    TUNNEL_TIMEOUT,
-    Registry,
-    answer_challenge,
-    own_answer,
-)
+from smartgw_hosts.sidecar_http import HEAD_TIMEOUT, IDLE_TIMEOUT, TUNNEL_TIMEOUT, Registry
 from smartgw_hosts.tunnel import join, reset
 
 _OPENING: Final = b"POST " + challenge.PATH + b" HTTP/1.1\r\n"

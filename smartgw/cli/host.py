@@ -31,7 +31,7 @@ EXAMPLES = """\
 Gateways reach the app through this process: it answers their challenges with the host's key and
 passes all other requests on. The app itself is best reachable from this machine only. Every
 option may stand in the environment too: SMARTGW_HOST_TO for --to and so on; SMARTGW_HOST_APP,
-SMARTGW_HOST_BUS as a,b,c; SMARTGW_HOST_RAW=1.
+SMARTGW_HOST_BUS, SMARTGW_HOST_GATEWAY as a,b,c; SMARTGW_HOST_RAW=1.
 
   1. smartgw keygen shop-1.seed --host shop-1 --cluster eu-1 --app shop
      makes the key and prints the entry for the gateways' enrolment file.
@@ -41,12 +41,15 @@ SMARTGW_HOST_BUS as a,b,c; SMARTGW_HOST_RAW=1.
        --bus nats://10.0.0.1:4222
   3. `smartgw status` beside the gateway tells whether the host is healthy, or why not.
 
+With several clusters, --gateway has writes for apps of another one refused (421). Nothing is with
+--raw.
+
 SIGTERM and Ctrl-C end it in order: it leaves the bus, finishes what is in flight (20 s) and
 exits; a second one ends it at once. The file KEY.boot beside the key remembers the last start.
 """
 
 _log = logging.getLogger("smartgw.host")
-_MANY = ("app", "bus")
+_MANY = ("app", "bus", "gateway")
 _NEEDED = ("app", "to", "cluster", "id", "key")
 
 
@@ -91,7 +94,13 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(str(error)) from None
     listen: Address = args.listen
     to: Address = args.to
-    sidecar = Sidecar(agent.responder, (listen.host, listen.port), (to.host, to.port), raw=args.raw)
+    sidecar = Sidecar(
+        agent.responder,
+        (listen.host, listen.port),
+        (to.host, to.port),
+        raw=args.raw,
+        guard=agent.guard,
+    )
     try:
         asyncio.run(_serve(sidecar, agent, listen, to))
     except OSError as error:
@@ -130,6 +139,8 @@ def _agent(args: argparse.Namespace) -> HostAgent:
         region=args.region,
         version=args.app_version,
         boot_file=key.with_name(f"{key.name}.boot"),
+        gateways=() if args.raw else args.gateway or (),
+        gateway_tls=_tls(args.gateway_ca) if args.gateway_ca else None,
     )
 
 
@@ -195,6 +206,10 @@ def _app_address(text: str) -> Address:
     return address
 
 
+def _gateway(text: str) -> str:
+    return str(_address(text))
+
+
 def _listener(text: str) -> Address:
     if not text.rpartition(":")[2].isdigit():
         raise ValueError(f"{text[:80]!a} must be host:port, as 0.0.0.0:9000 or [::]:9000")
@@ -249,6 +264,21 @@ _OPTIONS: tuple[tuple[str, str, Callable[[str], object], str | None, str], ...] 
     ("bus", "URL", _checked(_bus), None, "a NATS server (default: nats://127.0.0.1:4222)"),
     ("bus-nkey", "FILE", Path, None, "holds the NKey seed (SU...) that signs in to NATS"),
     ("bus-ca", "FILE", Path, None, "holds the PEM certificates that NATS servers are checked by"),
+    (
+        "gateway",
+        "URL",
+        _checked(_gateway),
+        None,
+        "a gateway of the cluster, which knows which cluster owns the app: its internal listener, "
+        "as http://10.0.0.2:9080, or its own hostname; the first that answers counts",
+    ),
+    (
+        "gateway-ca",
+        "FILE",
+        Path,
+        None,
+        "holds the PEM certificates that https gateways are checked by (default: the system's)",
+    ),
     (
         "weight",
         "N",

@@ -2,11 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from smartgw_hosts.sidecar import Sidecar
+from smartgw_hosts.write_guard import WriteGuard
 from tests.hosts.challenges import responder
 from tests.raw_http import Downstream
 
@@ -34,8 +35,17 @@ class Running:
 
 
 @contextmanager
-def sidecar(to: int, *, raw: bool = False, connections: int = 100) -> Iterator[Running]:
-    """In front of 127.0.0.1:`to`; afterwards nothing of it is left, or the test fails."""
+def sidecar(
+    to: int,
+    *,
+    raw: bool = False,
+    connections: int = 100,
+    guarded: tuple[Sequence[str], Sequence[str]] | None = None,
+) -> Iterator[Running]:
+    """In front of 127.0.0.1:`to`; afterwards nothing of it is left, or the test fails.
+
+    `guarded`: the apps that it serves, and the gateways that are asked for the list of clusters.
+    """
     started: list[Running] = []
     ready = threading.Event()
     over = asyncio.Event()
@@ -44,14 +54,21 @@ def sidecar(to: int, *, raw: bool = False, connections: int = 100) -> Iterator[R
     async def main() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: faults.append(context))
+        guard = None if guarded is None else WriteGuard("c1", lambda: guarded[0], guarded[1])
         made = Sidecar(
-            responder(), ("127.0.0.1", 0), ("127.0.0.1", to), raw, connections=connections
+            *(responder(), ("127.0.0.1", 0), ("127.0.0.1", to), raw),
+            connections=connections,
+            guard=guard,
         )
         await made.start()
+        if guard is not None:
+            guard.start()
         started.append(Running(made, loop, made.port))
         ready.set()
         await over.wait()
         await made.stop(0.05)
+        if guard is not None:
+            await guard.stop()
 
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
