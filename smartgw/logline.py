@@ -26,6 +26,10 @@ Entry = tuple[
     str | None,  # host id
     str | None,  # the reason of an error of our own (smartgw.errors)
     bytes | None,  # User-Agent
+    str | None,  # id of the cluster that answered, None when the gateway did itself
+    str | None,  # why it was forwarded to that cluster: affinity or failover
+    str | None,  # id of the cluster that forwarded it to us
+    int,  # clusters that it was given to, ours included
 ]
 
 # Bounded, and emptied when full: much of what is logged is chosen by outsiders.
@@ -75,6 +79,10 @@ class Formatter:
             host_id,
             reason,
             user_agent,
+            cluster,
+            forward,
+            from_cluster,
+            attempts,
         ) = entry
         if not self._query and b"?" in target:
             target = target[: target.index(b"?") + 1]
@@ -95,7 +103,11 @@ class Formatter:
             f',"app_id":{"null" if app_id is None else encode_basestring_ascii(app_id)}'
             f',"host_id":{known.get(host_id) or self._remember(host_id)}'
             f',"reason":{known.get(reason) or self._remember(reason)}'
-            f',"user_agent":{known.get(user_agent) or self._remember(user_agent)}}}\n'
+            f',"user_agent":{known.get(user_agent) or self._remember(user_agent)}'
+            f',"cluster":{known.get(cluster) or self._remember(cluster)}'
+            f',"forward":{known.get(forward) or self._remember(forward)}'
+            f',"from_cluster":{known.get(from_cluster) or self._remember(from_cluster)}'
+            f',"attempts":{attempts}}}\n'
         )
 
     def _stamp(self, moment: int) -> str:

@@ -3,7 +3,7 @@
 from smartgw.admission.breaker import Fault
 from smartgw.errors import Reason
 from smartgw.metrics import Histogram
-from smartgw.routing.forwarding import MarkFault
+from smartgw.routing.forwarding import Kind, MarkFault
 from smartgw_hosts.challenge import Proof
 
 
@@ -12,6 +12,9 @@ class Counters:
 
     Links are connections between gateways: `links_opened` by us, `links_accepted` from peers.
     `marks` are forwards of peers that were taken for what they say, `marks_refused` the others.
+    `forwards` counts attempts at peers, `retries` attempts that followed a failed one, `failovers`
+    answers of another cluster than the one meant, `set_aside` how often a peer was, `misplaced`
+    421s of hosts' guards.
     `limited` counts refusals by kind of window, `limit_alone` what a process decided without the
     store that it shares with others. `limit_callers` and `store_away` say what there is now.
     """
@@ -23,6 +26,10 @@ class Counters:
         "connections_total",
         "downstream_aborts",
         "duration",
+        "epochs_differed",
+        "failovers",
+        "forwards",
+        "forwards_received",
         "in_flight",
         "limit_alone",
         "limit_callers",
@@ -35,10 +42,13 @@ class Counters:
         "marks",
         "marks_refused",
         "meter_unavailable",
+        "misplaced",
         "own_errors",
         "received",
         "requests",
+        "retries",
         "sent",
+        "set_aside",
         "store_away",
         "store_checks",
         "store_faults",
@@ -73,6 +83,13 @@ class Counters:
         self.links_refused = dict.fromkeys(MarkFault, 0)
         self.marks = 0
         self.marks_refused = dict.fromkeys(MarkFault, 0)
+        self.forwards = dict.fromkeys(Kind, 0)
+        self.forwards_received = dict.fromkeys(Kind, 0)
+        self.epochs_differed = 0
+        self.failovers = 0
+        self.retries = 0
+        self.set_aside = 0
+        self.misplaced = 0
         self.limited = {"app": 0, "unknown": 0, "gateway": 0, "metered": 0}
         self.limit_alone = 0
         self.limit_callers = 0

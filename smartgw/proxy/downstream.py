@@ -14,7 +14,6 @@ from smartgw.proxy.client_side import ClientSide
 from smartgw.proxy.closing import has_unread, reset_on_close, unsent
 from smartgw.proxy.exchange import PENDING_LIMIT, SAFE_METHODS, Exchange, Upstream, no_request
 from smartgw.proxy.headers import LINK, noted, switch_head, without_mark
-from smartgw.routing.forwarding import Mark
 from smartgw_hosts.chunked import ChunkedBody, chunk, last_chunk
 from smartgw_hosts.http1 import (
     CHUNKED,
@@ -218,10 +217,10 @@ class Http1Downstream(ClientSide):
         now = listening.loop.time()
         if request.noted and LINK in request.noted and self._opens_link(request, now):
             return end + 4
-        exchange = Exchange(self, request, now)
+        exchange = Exchange(self, request, now, listening.deadlines.response_head)
         self._exchange = exchange
         self._chunked_out = False
-        self.deadline = exchange.until = now + listening.deadlines.response_head
+        self.deadline = exchange.until
         end += 4
         length = request.length
         if length == 0:
@@ -323,7 +322,7 @@ class Http1Downstream(ClientSide):
 
     def _refuse(self, reason: Reason, detail: str) -> None:
         """Answer a message that is no request; nothing more can be read from this connection."""
-        exchange = Exchange(self, no_request(), self._listening.loop.time())
+        exchange = Exchange(self, no_request(), self._listening.loop.time(), 0.0)
         self._exchange = exchange
         self._listening.path.turn_away(exchange, reason, detail)
 
@@ -343,16 +342,20 @@ class Http1Downstream(ClientSide):
     def _answer_due(self, exchange: Exchange, now: float) -> float:
         """Return when the one deadline to the answer's head passes (contract 5.1).
 
-        A read has it from its beginning. An upload may take as long as it makes progress, so a
-        write has it from the last that came of its body.
+        A read has it from its beginning, and each of its attempts a share. An upload may take as
+        long as it makes progress, so a write has it from the last that came of its body.
         """
-        since = exchange.started if exchange.request.method in SAFE_METHODS else now
-        left = self._listening.deadlines.response_head
-        if exchange.mark is not None:
-            # Of a forward's deadline some is over already (contract 5.1).
-            left = min(left, exchange.mark.remaining_ms / 1000)
-        exchange.until = since + left
+        if exchange.request.method in SAFE_METHODS:
+            return exchange.due
+        exchange.until = now + exchange.patience
         return exchange.until
+
+    def await_head(self) -> None:
+        exchange = self._exchange
+        if exchange is not None and not exchange.status:
+            due = self._answer_due(exchange, self._listening.loop.time())
+            self.deadline = due if exchange.request_done else min(self.deadline, due)
+            self._listening.watch.hasten(self)
 
     def _await_progress(self, exchange: Exchange) -> None:
         if exchange.status:
@@ -365,6 +368,8 @@ class Http1Downstream(ClientSide):
         if self._moves(exchange):
             # Slowly, but the other side takes what was written.
             self.deadline = now + deadlines.response_body
+            return
+        if exchange is not None and exchange.due <= self.deadline and self._share_over(exchange):
             return
         self.deadline = now + deadlines.linger
         if exchange is not None and not exchange.over:
@@ -386,6 +391,13 @@ class Http1Downstream(ClientSide):
         else:
             self._refuse(Reason.REQUEST_TIMEOUT, "the head did not arrive in time")
 
+    def _share_over(self, exchange: Exchange) -> bool:
+        """Whether it was the present attempt's share of the deadline, and the rest is to come."""
+        if exchange.status or exchange.due >= exchange.until:
+            return False
+        self._listening.path.forwards.share_over(exchange)
+        return True
+
     def _moves(self, exchange: Exchange | None) -> bool:
         """Whether bytes have left since the last deadline passed (contract 3.11): of the answer
         to the client, or of an upload to the host.
@@ -399,14 +411,6 @@ class Http1Downstream(ClientSide):
         return left > 0 and (not before or left < before)
 
     # ---- what an exchange calls ----
-
-    def mark(self, request: RequestHead, sent: bytes) -> Mark | None:
-        mark = super().mark(request, sent)
-        exchange = self._exchange
-        if mark is not None and exchange is not None:
-            exchange.mark = mark
-            self.deadline = self._answer_due(exchange, exchange.started)
-        return mark
 
     def interim(self, head: ResponseHead) -> None:
         self.transport.write(

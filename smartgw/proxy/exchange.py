@@ -13,7 +13,8 @@ from smartgw_hosts.http1 import RequestHead, ResponseHead
 
 if TYPE_CHECKING:
     from smartgw.peers.directory import View
-    from smartgw.proxy.pools import HostLink
+    from smartgw.proxy.link import Link
+    from smartgw.routing.failover import Course
     from smartgw.routing.forwarding import Kind, Mark
 
 SAFE_METHODS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
@@ -60,6 +61,9 @@ class Downstream(Protocol):
 
     def marked_forwarding(self, request: RequestHead, mark: "Mark") -> bytes:
         """Return the lines that tell the host of the client of a forward."""
+
+    def await_head(self) -> None:
+        """Expire when the present attempt's answer is due, if nothing else is before."""
 
     def interim(self, head: ResponseHead) -> None:
         """Send a 1xx answer."""
@@ -129,12 +133,17 @@ class Exchange:
         view: the clusters as this request sees them (contract 4.6), None before they matter.
         mark: what a peer's gateway says of it; None: it comes from its client.
         forward: why the present attempt goes to a peer; None: it is for a host here.
+        course: the attempts at several clusters; None: there is but the one here.
         until: monotonic seconds, when the one deadline to the answer's head passes (5.1). That of
-            a write moves on with its body.
+            a write moves on with its body, by `patience` seconds from the last that came.
+        due: when the present attempt at a read is over, if somebody else would be asked.
+        began: something of an answer has gone to the client, so nothing is sent again (5.6).
+        whole: all that has come of the body is still here: in `pending`, and once that was given
+            away in `kept`.
         request_done: the whole request has come in.
-        link: the host that was chosen, None before.
+        link: the host or the peer that was chosen, None before.
         pending: body bytes that wait for an upstream connection; bounded by PENDING_LIMIT.
-        tried: hosts that failed before anything was sent, None before the first did.
+        tried: hosts here that failed before anything was sent, None before the first did.
         looks: how often the table is looked at again when nobody is left, for a host is moving.
         failure: the first failure, which is what is answered when nobody is left.
         preflight: the lines that answer a preflight, None for every other request.
@@ -147,18 +156,23 @@ class Exchange:
 
     __slots__ = (
         "admitted",
+        "began",
         "client",
+        "course",
         "detail",
         "downstream",
+        "due",
         "failure",
         "forward",
         "forwarding",
         "hostname",
+        "kept",
         "limits",
         "link",
         "looks",
         "mark",
         "over",
+        "patience",
         "pending",
         "pending_size",
         "preflight",
@@ -179,9 +193,12 @@ class Exchange:
         "upstream",
         "view",
         "wait",
+        "whole",
     )
 
-    def __init__(self, downstream: Downstream, request: RequestHead, started: float) -> None:
+    def __init__(
+        self, downstream: Downstream, request: RequestHead, started: float, patience: float
+    ) -> None:
         self.downstream = downstream
         self.request = request
         self.started = started
@@ -189,18 +206,23 @@ class Exchange:
         self.view: View | None = None
         self.mark: Mark | None = None
         self.forward: Kind | None = None
-        self.until = 0.0
+        self.course: Course | None = None
+        self.patience = patience
+        self.until = self.due = started + patience
+        self.began = False
+        self.whole = False
+        self.kept: list[bytes] | None = None
         self.forwarding = b""
         self.hostname = b""
         self.request_id = b""
         self.route: Route | None = None
-        self.link: HostLink | None = None
+        self.link: Link | None = None
         self.upstream: Upstream | None = None
         self.upgrade: bytes | None = None
         self.pending: list[bytes] | None = None
         self.pending_size = 0
         self.trailers: list[bytes] = _NO_TRAILERS
-        self.tried: set[HostLink] | None = None
+        self.tried: set[Link] | None = None
         self.failure: Reason | None = None
         self.preflight: list[bytes] | None = None
         self.limits = b""
@@ -223,6 +245,15 @@ class Exchange:
         else:
             self.pending.append(payload)
         self.pending_size += len(payload)
+
+    def keep(self, payload: bytes) -> None:
+        """Remember body bytes that are given away, as long as that is all of them and not much."""
+        if self.received > PENDING_LIMIT:
+            self.whole, self.kept = False, None
+        elif self.kept is None:
+            self.kept = [payload]
+        else:
+            self.kept.append(payload)
 
 
 def no_request() -> RequestHead:

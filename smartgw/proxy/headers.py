@@ -28,8 +28,11 @@ REQUEST_ID, FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED, TE, FORWA
     NOTED, NOTED + 8
 )
 """Kinds of request fields that are read and replaced."""
-ORIGIN, ASKED_METHOD, ASKED_NAMES = range(KEPT, KEPT + 3)
-"""Kinds of request fields that are read and pass: Origin, Access-Control-Request-*."""
+ORIGIN, ASKED_METHOD, ASKED_NAMES, VIA = range(KEPT, KEPT + 4)
+"""Kinds of request fields that are read and pass: Origin, Access-Control-Request-*, Via."""
+GUARD, ANSWER = range(NOTED, NOTED + 2)
+"""Kinds of response fields that are read and go no further: what a host's guard says (contract
+4.8), what a peer's gateway says beside the answer (4.7)."""
 
 # RFC 9110 7.6.1: for one connection only. Upgrade and Connection are the parser's own kinds.
 _HOP_BY_HOP = frozenset(
@@ -54,10 +57,11 @@ _READ = {
     b"origin": ORIGIN,
     b"access-control-request-method": ASKED_METHOD,
     b"access-control-request-headers": ASKED_NAMES,
+    b"via": VIA,
 }
 _RESERVED = (b"x-smartgw-", b"x-failover-cluster")
-# What an app may not say in the gateway's name: limits (6.2) are the gateway's.
-_OURS_IN_RESPONSES = (*_RESERVED, b"x-ratelimit-", b"ratelimit")
+# What an app may not say in the gateway's name (contract 6.2).
+_LIMITS = (b"x-ratelimit-", b"ratelimit")
 _MARKED = (b"set-cookie", b"vary")
 
 # RFC 9110 6.5.1: what steers a message, its caching, its reading or who may ask for it has to
@@ -95,15 +99,23 @@ def request_names(removed: Iterable[str]) -> FieldNames:
 
 
 def response_names() -> FieldNames:
-    """Return the names of response fields.
+    """Return the names of fields in answers of hosts.
 
     Set-Cookie is marked for `without_wide_domain`, Vary and Access-Control-* for routing/cors.py.
     """
+    return _response_names({b"x-smartgw-owner": GUARD}, (*_RESERVED, *_LIMITS))
 
+
+def peer_response_names() -> FieldNames:
+    """Return the names of fields in answers of peers' gateways, whose limits are told (6.2)."""
+    return _response_names({b"x-smartgw-answer": ANSWER}, _RESERVED)
+
+
+def _response_names(read: dict[bytes, int], ours: tuple[bytes, ...]) -> FieldNames:
     def classify(name: bytes) -> int:
-        if name in _HOP_BY_HOP or name == b"te" or name.startswith(_OURS_IN_RESPONSES):
-            return DROP
-        if name == b"x-request-id":
+        if name in read:
+            return read[name]
+        if name in _HOP_BY_HOP or name in (b"te", b"x-request-id") or name.startswith(ours):
             return DROP
         if name in _MARKED or name.startswith(b"access-control-"):
             return MARK
@@ -125,6 +137,20 @@ def passing_trailers(
         if names[name] == PASS and name.lower().replace(b"_", b"-") not in stopped:
             passing.append(line)
     return passing
+
+
+def has_been_at(via: bytes, cluster: bytes) -> bool:
+    """Say whether a Via field (RFC 9110 7.6.3) names a cluster, so that the request is in a loop.
+
+    A comment that looks like an element counts as one: nobody is wronged who wrote it himself.
+    """
+    if cluster not in via:
+        return False
+    for element in via.split(b","):
+        parts = element.split(None, 2)
+        if len(parts) > 1 and parts[1] == cluster:
+            return True
+    return False
 
 
 def is_request_id(sent: bytes) -> bool:

@@ -1,30 +1,29 @@
 """The path of a request, written once: identify, match, limit, admit, attempt, reply, settle.
 
-Owns the order of the steps, what may be tried again (contract 3.7) and which failure is which
-answer. Knows no HTTP version and does no I/O: a downstream calls in, an upstream is called.
-Owner and failover will be further steps of `STEPS` and of `attempt`.
+Owns the order of the steps, which host of ours is tried again (contract 3.7) and which failure is
+which answer. Knows no HTTP version and does no I/O: a downstream calls in, an upstream is called.
+What goes to other clusters is forwards.py's.
 """
 
 import random
-import time
-from bisect import bisect_left
 from collections.abc import Callable
-from email.utils import formatdate
 from typing import TYPE_CHECKING
 
-from smartgw import errors
 from smartgw.admission.sharing import may_have_more
 from smartgw.errors import ANSWERS, Reason
 from smartgw.peers.directory import Mode, View
 from smartgw.proxy import headers
-from smartgw.proxy.choice import choose
+from smartgw.proxy.answers import Date, confirms, own_answer, tell_sender
 from smartgw.proxy.counters import Counters
-from smartgw.proxy.exchange import PENDING_LIMIT, SAFE_METHODS, Exchange, Sent, Taken
+from smartgw.proxy.exchange import PENDING_LIMIT, Exchange, Sent, Taken
+from smartgw.proxy.forwards import Forwards
+from smartgw.proxy.ledger import write_down
 from smartgw.proxy.limits import Limits
+from smartgw.proxy.locally import Locally
 from smartgw.routing import cors
 from smartgw.routing.hostname import hostname_of
-from smartgw.routing.policy import DEFAULT_POLICY
-from smartgw.routing.table import HostEntry, Route, Snapshot
+from smartgw.routing.policy import AppState
+from smartgw.routing.table import Route, Snapshot
 from smartgw.routing.wellknown import is_reserved
 from smartgw_hosts.http1 import ResponseHead
 
@@ -32,19 +31,15 @@ if TYPE_CHECKING:
     from smartgw.accesslog import AccessLog
     from smartgw.config import Settings
     from smartgw.peers.links import PeerLinks
-    from smartgw.proxy.pools import HostLink, Pools
+    from smartgw.proxy.pools import Pools
     from smartgw.proxy.upstream import UpstreamConnection
 
-_MAX_ATTEMPTS = 4
-# A host that moves signs for its old address no longer, until its new one is verified and in the
-# table: how often and how far apart the table is looked at meanwhile.
-_LOOKS, _LOOK_SECONDS = 40, 0.05
 _MAX_HOSTNAMES = 4_096
-_PROTOCOLS = ("HTTP/1.0", "HTTP/1.1")
 _REFUSED_METHODS = frozenset((b"CONNECT", b"TRACE"))
 # A name of a module is found three times faster than a member of an enumeration.
-_FULL, _PARTIAL = Sent.FULL, Sent.PARTIAL
-_SENT_WORDS = {Sent.NONE: b"none", Sent.PARTIAL: b"partial", Sent.FULL: b"full"}
+_NONE, _FULL, _PARTIAL = Sent.NONE, Sent.FULL, Sent.PARTIAL
+_ACTIVE = AppState.ACTIVE
+_OFF = {AppState.SUSPENDED: Reason.APP_SUSPENDED, AppState.RETIRED: Reason.APP_RETIRED}
 
 
 class Path:
@@ -64,14 +59,19 @@ class Path:
         self.counters = counters
         self.limits = Limits(settings, counters, self)
         self.own_route = own_route
+        self.cluster = settings.cluster
+        self.locally = Locally(self)
+        self.forwards = Forwards(self)
         self.response_names = headers.response_names()
+        self.peer_response_names = headers.peer_response_names()
         self.peers: PeerLinks | None = None
         self.ask_for_clusters: Callable[[], None] = lambda: None
         self._log = log
         self._hostnames: dict[bytes, bytes] = {}
         self.shedding = False
         self._by_app: dict[str, int] = {}
-        self._date_second, self._date_text = 0, b""
+        self._date = Date()
+        self._pseudonym = settings.cluster.encode()
         self._id_prefix = b"%x-" % random.SystemRandom().getrandbits(64)
         self._id_count = 0
         self.configure(settings)
@@ -101,7 +101,8 @@ class Path:
                 self._hostnames.clear()
             self._hostnames[authority] = hostname
         exchange.hostname = hostname
-        sent = request.noted.get(headers.FORWARD) if request.noted else None
+        noted = request.noted
+        sent = noted.get(headers.FORWARD)
         mark = None if sent is None else exchange.downstream.mark(request, sent)
         if mark is None:
             exchange.client, exchange.forwarding = exchange.downstream.forwarding(request)
@@ -110,6 +111,9 @@ class Path:
             exchange.forwarding = exchange.downstream.marked_forwarding(request, mark)
         if request.method in _REFUSED_METHODS:
             return Reason.METHOD_NOT_ALLOWED
+        via = noted.get(headers.VIA)
+        if via is not None and headers.has_been_at(via, self._pseudonym):
+            return Reason.LOOP_DETECTED
         return None
 
     def name(self, exchange: Exchange) -> None:
@@ -128,6 +132,11 @@ class Path:
             exchange.route = self.own_route
             return None if self.own_route is not None else Reason.UNKNOWN_HOST
         route = snapshot.lookup(exchange.hostname)
+        if route is None and exchange.mark is not None:
+            # Its sender knows the app by this hostname, so we never say that there is none (4.7).
+            route = snapshot.route(exchange.mark.app_id)
+            if route is None:
+                return Reason.NO_UPSTREAM
         if route is None:
             return Reason.UNKNOWN_HOST if snapshot.complete else Reason.NOT_READY
         exchange.route = route
@@ -160,14 +169,27 @@ class Path:
         return Taken.TAKEN
 
     def admit(self, exchange: Exchange) -> Reason | None:
-        """Whether there is room: one app may hold as much of it as is left to the others."""
+        """Whether the app is served at all (3.4), and whether there is room: one app may hold as
+        much of it as is left to the others.
+        """
         route = exchange.route
         assert route is not None
+        if route.policy.state is not _ACTIVE:
+            return _OFF[route.policy.state]
         held = self._by_app.get(route.app_id, 0)
         if self.shedding or not may_have_more(self._requests, self.counters.in_flight - 1, held):
             return Reason.OVERLOADED
         self._by_app[route.app_id] = held + 1
         exchange.admitted = True
+        return None
+
+    def plan(self, exchange: Exchange) -> Taken | None:
+        """Which cluster the request is for (4.2, 5): another gets it now, ours when all is done."""
+        view = exchange.view = self.view
+        if exchange.mark is not None:
+            self.forwards.obey(exchange, exchange.mark)
+        elif view.peers and exchange.route is not self.own_route:
+            return self.forwards.plan(exchange, view)
         return None
 
     # ---- downstream calls in ----
@@ -224,6 +246,8 @@ class Path:
         """More of the request's body has come."""
         exchange.received += len(payload)
         if exchange.upstream is not None:
+            if exchange.whole:
+                exchange.keep(payload)
             exchange.upstream.send_body(payload)
             return
         exchange.hold(payload)
@@ -237,11 +261,10 @@ class Path:
             trailers = headers.passing_trailers(
                 trailers, self.request_names, exchange.request.nominated
             )
+        exchange.trailers = trailers
         if exchange.upstream is not None:
-            exchange.sent = Sent.FULL
+            exchange.sent = _FULL
             exchange.upstream.send_end(trailers)
-        else:
-            exchange.trailers = trailers
 
     def downstream_lost(self, exchange: Exchange) -> None:
         """The client has gone: the host's work is cancelled and not held against it (3.6)."""
@@ -258,56 +281,26 @@ class Path:
 
         `by_client`: it is the client that does not take its answer.
         """
-        stalled = by_client and exchange.status
-        self._give_up(exchange, Reason.CLIENT_STALLED if stalled else Reason.UPSTREAM_TIMEOUT)
+        if by_client and exchange.status:
+            self._give_up(exchange, Reason.CLIENT_STALLED)
+        else:
+            self._give_up(exchange, self.forwards.as_ours(exchange, Reason.UPSTREAM_TIMEOUT))
 
     # ---- attempts ----
 
     def attempt(self, exchange: Exchange) -> None:
-        """Choose a host and a connection to it; the exchange goes on when there is one."""
-        route = exchange.route
-        assert route is not None
-        tried = exchange.tried
-        link: HostLink | None = None
-        if tried is None:
-            link = choose(route.hosts, self.pools.link, random.random, route.shares)
-        elif len(tried) < _MAX_ATTEMPTS:
-            link = choose(self._untried(exchange, tried), self.pools.link, random.random)
-        if link is None:
-            if exchange.looks:
-                exchange.looks -= 1
-                self.pools.loop.call_later(_LOOK_SECONDS, self._look_again, exchange)
-            else:
-                self.refuse(exchange, exchange.failure or Reason.NO_UPSTREAM)
-            return
-        exchange.link = link
-        link.outstanding += 1
-        connection = link.take(exchange)
-        if connection is not None:
-            self.carry(exchange, connection)
-
-    def _look_again(self, exchange: Exchange) -> None:
-        if not exchange.over:
-            self.attempt(exchange)
-
-    def _untried(self, exchange: Exchange, tried: "set[HostLink]") -> list[HostEntry]:
-        """Return the hosts that may still be tried: of today's table, for a host may have moved,
-        and one that lost its enrolment meanwhile must not be spoken to (1.4).
-        """
-        route = exchange.route
-        if route is not self.own_route:
-            route = self.snapshot.lookup(exchange.hostname)
-            if route is None or exchange.route is None or route.app_id != exchange.route.app_id:
-                return []
-            exchange.route = route
-        assert route is not None
-        return [host for host in route.hosts if self.pools.link(host) not in tried]
+        """Give the exchange to a host of ours, or say that there is none."""
+        if not self.locally.attempt(exchange):
+            self._failed(exchange, exchange.failure or Reason.NO_UPSTREAM)
 
     def carry(self, exchange: Exchange, connection: "UpstreamConnection") -> None:
-        """Give the request to a proven connection. From here on it is not tried elsewhere."""
+        """Give the request to a proven connection. From here on no other host of ours gets it."""
         exchange.upstream = connection
         exchange.sent = _FULL if exchange.request_done else _PARTIAL
         pending, exchange.pending = exchange.pending, None
+        if exchange.whole:
+            exchange.whole = exchange.received <= PENDING_LIMIT
+            exchange.kept = pending if exchange.whole else None
         if not exchange.request_done:
             # Before anything is written, which may be more than the host takes: then it pauses.
             exchange.downstream.resume_body()
@@ -321,18 +314,27 @@ class Path:
         """
         if exchange.over:
             return
+        if exchange.forward is None:
+            self.locally.failed(exchange, reason, moving)
+            self.attempt(exchange)
+        else:
+            self._failed(exchange, reason)
+
+    def take_back(self, exchange: Exchange) -> None:
+        """Take the request from where it is, as it came, so that somebody else can have it."""
+        self._drop_upstream(exchange)
         link = exchange.link
-        assert link is not None
-        exchange.link = None
-        if exchange.tried is None:
-            exchange.tried = set()
-            exchange.failure = reason
-        exchange.tried.add(link)
-        if moving and not exchange.looks:
-            exchange.looks = _LOOKS
-        link.done(exchange)
-        self.counters.attempts_failed += 1
-        self.attempt(exchange)
+        if link is not None:
+            exchange.link = None
+            link.done(exchange)
+        if exchange.sent is not _NONE:
+            exchange.pending, exchange.pending_size = exchange.kept, exchange.received
+            exchange.sent = _NONE
+
+    def _failed(self, exchange: Exchange, reason: Reason, detail: str = "") -> None:
+        """An attempt failed before any answer: another cluster is asked, or this is ours."""
+        if not self.forwards.goes_on(exchange, reason):
+            self._give_up(exchange, self.forwards.as_ours(exchange, reason), detail)
 
     # ---- upstream calls in ----
 
@@ -347,6 +349,7 @@ class Path:
                 self._narrow_cookies(head)
                 assert exchange.route is not None
                 cors.remove(exchange.route.policy, head.lines, head.marked)
+            exchange.began = True
             exchange.downstream.interim(head)
 
     def _narrow_cookies(self, head: ResponseHead) -> None:
@@ -356,15 +359,24 @@ class Path:
 
     def reply(self, exchange: Exchange, head: ResponseHead, payload: bytes, done: bool) -> None:
         """The answer's head, with the first bytes of its body."""
+        if (exchange.course is not None or head.status == 421) and not self.forwards.answers(
+            exchange, head
+        ):
+            return
         exchange.status = head.status
         exchange.sent_bytes = len(payload)
+        exchange.kept = None
         if head.marked:
             self._narrow_cookies(head)
         lines = head.lines
+        if exchange.mark is not None:
+            tell_sender(exchange, exchange.mark, self.view.epoch, lines)
         route = exchange.route
         assert route is not None
         cors.complete(route.policy, exchange.request.noted.get(headers.ORIGIN), lines, head.marked)
-        lines.append(exchange.limits)
+        if exchange.forward is None:
+            # A forwarded answer carries the serving cluster's numbers (6.2).
+            lines.append(exchange.limits)
         lines.append(b"X-Request-Id: " + exchange.request_id)
         if head.status == 426 and head.upgrade:
             # Without it the client could not know what to upgrade to (RFC 9110 15.5.22).
@@ -400,12 +412,14 @@ class Path:
         self, exchange: Exchange, head: ResponseHead, connection: "UpstreamConnection"
     ) -> None:
         """A 101 answer: correct, or a 502 and no tunnel (3.6)."""
-        if exchange.upgrade is None or not _confirms(exchange, head):
+        if exchange.upgrade is None or not confirms(exchange, head):
             self.upstream_failed(
                 exchange,
                 Reason.UPGRADE_FAILED if exchange.upgrade else Reason.UPSTREAM_MALFORMED,
                 "101 without a matching upgrade",
             )
+            return
+        if exchange.course is not None and not self.forwards.answers(exchange, head):
             return
         exchange.status = 101
         self._narrow_cookies(head)
@@ -416,21 +430,31 @@ class Path:
             head.lines,
             head.marked,
         )
-        head.lines.append(exchange.limits)
+        if exchange.forward is None:
+            head.lines.append(exchange.limits)
+        if exchange.mark is not None:
+            tell_sender(exchange, exchange.mark, self.view.epoch, head.lines)
         head.lines.append(b"X-Request-Id: " + exchange.request_id)
         self.counters.upgrades += 1
         exchange.downstream.tunnel(exchange, head, connection)
         self.settle(exchange)
 
     def upstream_failed(self, exchange: Exchange, reason: Reason, detail: str) -> None:
-        """The answer is malformed or broke off; some of the request was sent, so no other host."""
-        self._give_up(exchange, reason, detail)
+        """The answer is malformed or broke off; some of the request was sent, so no other host of
+        ours gets it.
+        """
+        if exchange.status:
+            self._give_up(exchange, reason, detail)
+        else:
+            self._failed(exchange, reason, detail)
 
     # ---- the end ----
 
     def _give_up(self, exchange: Exchange, reason: Reason, detail: str = "") -> None:
         """Refuse, or break an answer off that has begun; a host never gets a cut request whole."""
         self._drop_upstream(exchange)
+        if exchange.course is not None:
+            self.forwards.end(exchange, reason)
         if exchange.status:
             exchange.reason = reason
             exchange.downstream.break_off()
@@ -441,32 +465,10 @@ class Path:
     def refuse(self, exchange: Exchange, reason: Reason, detail: str = "") -> None:
         """Answer by ourselves (3.10)."""
         answer = ANSWERS[reason]
-        request = exchange.request
         exchange.reason = reason
-        as_html = errors.wants_html(headers.first_value(request.lines, b"accept"))
-        wait = 0
-        if reason is Reason.RATE_LIMITED:
-            wait, detail = exchange.wait, exchange.detail
-        media_type, body = errors.body(reason, exchange.request_id.decode(), detail, as_html, wait)
-        lines = [
-            b"Content-Type: " + media_type.encode(),
-            b"Content-Length: %d" % len(body),
-            b"Cache-Control: no-store",
-            b"Proxy-Status: " + errors.proxy_status(reason, detail),
-        ]
-        if answer.status == 503:
-            lines.append(b"Retry-After: 1")
-        elif wait:
-            lines.append(b"Retry-After: %d" % wait)
-        elif answer.status == 405:
-            lines.append(b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
-        elif answer.status in (502, 504) and request.method not in SAFE_METHODS:
-            lines.append(b"X-Smartgw-Request-Sent: " + _SENT_WORDS[exchange.sent])
-        route = exchange.route
-        policy = DEFAULT_POLICY if route is None else route.policy
-        lines += cors.of_ours(policy, request.noted.get(headers.ORIGIN))
         if answer.close:
-            request.keep_alive = False
+            exchange.request.keep_alive = False
+        lines, body = own_answer(exchange, reason, detail)
         self._answer(exchange, answer.status, b" " + answer.phrase.encode(), lines, body)
 
     def _answer_preflight(self, exchange: Exchange, lines: list[bytes]) -> None:
@@ -478,31 +480,27 @@ class Path:
         """Send an answer of our own."""
         # Before it was charged there is only what this process knows.
         lines.append(exchange.limits or self.limits.fields(exchange))
-        lines.append(b"Date: " + self._date())
+        lines.append(self._date.line())
         lines.append(b"X-Request-Id: " + exchange.request_id)
         payload = b"" if exchange.request.method == b"HEAD" else body
         exchange.status = status
         exchange.sent_bytes = len(payload)
+        if exchange.mark is not None:
+            tell_sender(exchange, exchange.mark, self.view.epoch, lines)
         self._drop_upstream(exchange)
         exchange.downstream.respond(exchange, status, phrase, lines, len(body), payload, True)
         self.settle(exchange)
-
-    def _date(self) -> bytes:
-        """Return the value of a Date field (RFC 9110 6.6.1), made once a second."""
-        second = int(time.time())
-        if second != self._date_second:
-            self._date_second, self._date_text = second, formatdate(second, usegmt=True).encode()
-        return self._date_text
 
     def settle(self, exchange: Exchange) -> None:
         """Count and log, once."""
         if exchange.over:
             return
         exchange.over = True
-        exchange.pending = None
-        link = exchange.link
-        if link is not None:
-            link.done(exchange)
+        exchange.pending = exchange.kept = None
+        if exchange.course is not None:
+            self.forwards.end(exchange, None)
+        if exchange.link is not None:
+            exchange.link.done(exchange)
         if exchange.admitted:
             assert exchange.route is not None
             app = exchange.route.app_id
@@ -511,41 +509,7 @@ class Path:
                 self._by_app[app] = held
             else:
                 del self._by_app[app]
-        duration = self.pools.loop.time() - exchange.started
-        counters = self.counters
-        counters.in_flight -= 1
-        counters.requests[exchange.status // 100] += 1
-        histogram = counters.duration
-        histogram.counts[bisect_left(histogram.bounds, duration)] += 1
-        histogram.total += duration
-        counters.received += exchange.received
-        counters.sent += exchange.sent_bytes
-        reason = exchange.reason
-        if reason is not None:
-            counters.own_errors[reason] += 1
-        if self._log is not None:
-            request = exchange.request
-            route = exchange.route
-            marked = request.marked
-            self._log.append(
-                (
-                    exchange.started,
-                    duration,
-                    exchange.client,
-                    request.method,
-                    exchange.hostname,
-                    request.target,
-                    _PROTOCOLS[request.minor],
-                    exchange.status,
-                    exchange.received,
-                    exchange.sent_bytes,
-                    exchange.request_id,
-                    None if route is None else route.app_id,
-                    None if link is None else link.host_id,
-                    None if reason is None else reason.value,
-                    request.lines[marked[0]][11:].strip() if marked else None,
-                )
-            )
+        write_down(exchange, self.cluster, self.pools.loop.time(), self.counters, self._log)
 
     def _replied(self, exchange: Exchange) -> None:
         if not exchange.request_done:
@@ -567,6 +531,7 @@ STEPS: tuple[Step, ...] = (
     Path.preflight,
     Path.limit,
     Path.admit,
+    Path.plan,
 )
 """What is asked of a request before it is carried, in this order; the first result ends it."""
 _AFTER_LIMIT = STEPS[STEPS.index(Path.limit) + 1 :]
@@ -576,13 +541,3 @@ _UNLIMITED = frozenset(
 )
 """What keeps its answer when the window is full: a malformed request is told what is wrong (6.2),
 and one for a name that we do not know yet is not taken for one that nobody has (11.2)."""
-
-
-def _confirms(exchange: Exchange, head: ResponseHead) -> bool:
-    """Say whether a 101 answer confirms what was asked (RFC 9110 7.8, RFC 6455 4.1)."""
-    if head.upgrade != (exchange.upgrade,):
-        return False
-    if exchange.upgrade != b"websocket":
-        return True
-    accept = headers.first_value(head.lines, b"sec-websocket-accept")
-    return accept is not None and accept == headers.websocket_accept(exchange.request)

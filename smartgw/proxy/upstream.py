@@ -397,9 +397,9 @@ class UpstreamConnection(asyncio.Protocol):
                     self._buffer = partial
                 return
             try:
-                head = parse_response(
-                    data[start:end], self.path.response_names, self.bounds, self._method
-                )
+                path = self.path
+                names = path.response_names if self.marking is None else path.peer_response_names
+                head = parse_response(data[start:end], names, self.bounds, self._method)
             except MessageRefused as refused:
                 self._refused(exchange, refused.reason)
                 return

@@ -152,9 +152,9 @@ class Breaker:
             self._on_trial = self._on_trial or now >= self._until
         return self._era
 
-    def end(self, era: int, began: float, now: float, outcome: Outcome | None, spoke: bool) -> None:
+    def end(self, era: int, began: float, now: float, outcome: Outcome | None, spoke: bool) -> bool:
         """It has come to an end: None, nobody waits any more. `spoke`: the peer's gateway has said
-        something, though it were that it cannot serve.
+        something, though it were that it cannot serve. Return whether the peer is set aside now.
         """
         same = era == self._era
         if same and self._until is not None:
@@ -169,22 +169,26 @@ class Breaker:
         elif same and (outcome is None or self._app_is_slow(outcome, began)):
             self._on_trial = False
         elif same:
-            self._failed(now)
+            return self._failed(now)
+        return False
 
     def _app_is_slow(self, outcome: Outcome, began: float) -> bool:
         """Whether it was the app that took too long: the peer answered others meanwhile."""
         return outcome is Outcome.TIMED_OUT and self._heard > began
 
-    def _failed(self, now: float) -> None:
+    def _failed(self, now: float) -> bool:
         self._failures += 1
         if self._until is None:
-            if self._failures >= _FAILURES:
-                self._until = now + self._term
-                self._change()
-        elif self._on_trial:
+            if self._failures < _FAILURES:
+                return False
+            self._until = now + self._term
+            self._change()
+            return True
+        if self._on_trial:
             self._term = min(2 * self._term, _LONGEST_TERM)
             self._until = now + self._term
             self._change()
+        return False
 
     def _change(self) -> None:
         self._era += 1
@@ -271,6 +275,7 @@ class Failover:
         if view is not self._ordered:
             self._ordered = view
             self._orders.clear()
+            self.keep(view)
         order = self._orders.get(app_id)
         if order is None:
             app = app_id.encode()
@@ -307,6 +312,7 @@ class Course:
         "_queue",
         "_read",
         "_total",
+        "_under_way",
         "_until",
         "_view",
         "attempt",
@@ -329,6 +335,7 @@ class Course:
         self._queue: deque[tuple[Place, str]] | None = None
         self._aside: list[tuple[Place, str]] = []
         self._followed = False
+        self._under_way = False
         self._era = 0
         self._began = 0.0
         self.attempt: Attempt | None = None
@@ -405,15 +412,19 @@ class Course:
         self.intended = owner
         return self._begin(Place.OWNER, owner, now)
 
-    def end(self, outcome: Outcome | None, now: float, *, spoke: bool) -> None:
+    def end(self, outcome: Outcome | None, now: float, *, spoke: bool) -> bool:
         """The present attempt has an answer, has failed, or nobody waits for it any more: None.
+        What is said of one after its end counts for nothing.
 
-        `spoke`: the other gateway has said something, if only that it cannot serve.
+        `spoke`: the other gateway has said something, if only that it cannot serve. Return
+        whether its cluster is set aside from now on.
         """
-        attempt = self.attempt
-        if attempt is not None and attempt.place is not Place.LOCAL:
-            breaker = self._failover.breaker(attempt.cluster)
-            breaker.end(self._era, self._began, now, outcome, spoke)
+        attempt, under_way = self.attempt, self._under_way
+        self._under_way = False
+        if attempt is None or not under_way:
+            return False
+        breaker = self._failover.breaker(attempt.cluster)
+        return breaker.end(self._era, self._began, now, outcome, spoke)
 
     def _admitted(self, place: Place, cluster: str, now: float) -> bool:
         return place is Place.LOCAL or self._failover.breaker(cluster).admits(now)
@@ -440,5 +451,6 @@ class Course:
             due = min(now + SHARE * self._total, due)
         if place is not Place.LOCAL:
             self._era = self._failover.breaker(cluster).begin(now)
+            self._under_way = True
         self.attempt = Attempt(place, cluster, due)
         return self.attempt

@@ -47,6 +47,10 @@ def entry(
         "h1",
         None,
         user_agent,
+        "c2",
+        "affinity",
+        None,
+        1,
     )
 
 
@@ -85,6 +89,10 @@ def test_a_line_says_who_asked_what_and_how_it_went() -> None:
         "host_id": "h1",
         "reason": None,
         "user_agent": "curl/8.0",
+        "cluster": "c2",
+        "forward": "affinity",
+        "from_cluster": None,
+        "attempts": 1,
     }
 
 
