@@ -44,11 +44,17 @@ def entry(
     }
 
 
+def list_text(*clusters: dict[str, Any], **switches: bool) -> bytes:
+    """A list of these clusters as a directory gives it."""
+    text = json.dumps({"clusters": clusters, **switches}).encode()
+    parse(text, by_hand=True)
+    return text
+
+
 def write_list(path: Path, *clusters: dict[str, Any], **switches: bool) -> Path:
     """Put a list of clusters in a directory file, in one step."""
     fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps({"clusters": clusters, **switches}))
-    parse(fresh.read_bytes(), by_hand=True)
+    fresh.write_bytes(list_text(*clusters, **switches))
     fresh.replace(path)
     return path
 

@@ -57,6 +57,7 @@ DOES_IO = {
     "smartgw.peers.certificate",
     "smartgw.peers.links",
     "smartgw.peers.opening",
+    "smartgw.peers.whereabouts",
     "smartgw.native",
     "smartgw.processes",
     "smartgw.proxy",

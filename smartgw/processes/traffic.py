@@ -16,6 +16,7 @@ from smartgw.config import Settings
 from smartgw.peers import certificate
 from smartgw.peers.directory import View
 from smartgw.peers.links import PeerLinks
+from smartgw.peers.whereabouts import Whereabouts
 from smartgw.processes.drain import Step
 from smartgw.processes.sockets import LINKS, Listener
 from smartgw.proxy.counters import Counters
@@ -79,6 +80,7 @@ class Traffic:
         self._ring: Keyring | None = None
         self._links = self._path.peers = PeerLinks(settings, loop, self.pools)
         self._tls: ssl.SSLContext | None = None
+        self._whereabouts = Whereabouts(self._gateways_are_at)
         self._table = RoutingTable(
             settings.base_domains,
             settings.hostnames,
@@ -182,11 +184,14 @@ class Traffic:
     def follow_clusters(self, view: View) -> None:
         """Set the clusters as the requests that come from now on see them (4.6)."""
         self._path.view = view
-        self.pools.dialler.peers = view.endpoints
+        self._whereabouts.follow(view)
         if self._identity is not None:
             self._ring = Keyring(self._cluster, (self._identity,), view.keys, self._ring)
             self._listening.marks.ring = self._ring
             self._links.follow(view, self._ring)
+
+    def _gateways_are_at(self, endpoints: Endpoints) -> None:
+        self.pools.dialler.peers = endpoints
 
     def _publish(self, snapshot: Snapshot) -> None:
         self._path.snapshot = snapshot
@@ -230,6 +235,7 @@ class Traffic:
             self._registering.cancel()
         self._listening.close()
         self._links.close()
+        await self._whereabouts.stop()
         await self.pools.close()
         self._watch.stop()
         await self.log.stop()
