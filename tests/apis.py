@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from smartgw.api import internal
+from smartgw.api.serving import serve_on
 
 
 @asynccontextmanager
 async def serving(application: web.Application) -> AsyncIterator[str]:
     """Serve it on loopback; gives `host:port`."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
-        runner = await internal.serve_on(application, sock)
+        runner = await serve_on(application, sock)
         try:
             yield f"127.0.0.1:{sock.getsockname()[1]}"
         finally:

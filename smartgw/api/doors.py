@@ -10,9 +10,9 @@ from pathlib import Path
 
 from aiohttp import web
 
-from smartgw.api import internal
 from smartgw.api.api import Api
 from smartgw.api.operator import Operator
+from smartgw.api.serving import Runner, serve_on
 
 
 class Doors:
@@ -27,8 +27,8 @@ class Doors:
         self._operator = operator
         self._host = host
         self._state = state
-        self._internal: web.AppRunner | None = None
-        self._public: web.AppRunner | None = None
+        self._internal: Runner | None = None
+        self._public: Runner | None = None
         self._control: bool | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
@@ -37,7 +37,7 @@ class Doors:
         own = Path(self._own_folder())
         folders = [own] if self._state is None else [self._state, own]
         self._operator.write(folders, _address(sock))
-        self._internal = await internal.serve_on(self._api.internal(self._host), sock)
+        self._internal = await serve_on(self._api.internal(self._host), sock)
 
     async def close_internal(self) -> None:
         """Accept nobody there any more; whoever is connected gets its answers."""
@@ -52,7 +52,7 @@ class Doors:
         if self._control != control:
             before = self._public
             application = self._api.public(control=control)
-            self._public = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+            self._public = Runner(application)
             await self._public.setup()
             await web.UnixSite(self._public, path).start()
             self._control = control

@@ -4,7 +4,6 @@ Owns what is served there, and that no web page can use it through a browser on 
 """
 
 import re
-import socket
 from collections.abc import Sequence
 from ipaddress import ip_address
 
@@ -23,14 +22,6 @@ def build(bounds: Sequence[Bound], guard: Guard, *, host: str = "localhost") -> 
     )
     mount(application, bounds, guard)
     return application
-
-
-async def serve_on(application: web.Application, sock: socket.socket) -> web.AppRunner:
-    """Listen on a socket that is bound, which stays the caller's; `cleanup()` ends it."""
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    await web.SockSite(runner, sock.dup()).start()
-    return runner
 
 
 def _no_web_page(host: str) -> Middleware:

@@ -39,7 +39,11 @@ Time = Annotated[
 ]
 Cursor = Annotated[
     str,
-    Field(max_length=2000, description="The `next_cursor` of the page before.", examples=[""]),
+    Field(
+        pattern="^[A-Za-z0-9_.-]{0,600}$",
+        description="The `next_cursor` of the page before.",
+        examples=[""],
+    ),
 ]
 NextCursor = Annotated[
     str | None, Field(description="Of the next page; null on the last.", examples=[None])

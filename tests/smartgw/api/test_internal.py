@@ -299,3 +299,27 @@ async def test_a_request_id_that_is_no_text(api: Api) -> None:
     writer.close()
     assert answer.startswith(b"HTTP/1.0 200 ")
     assert re.search(rb"\r\nX-Request-Id: [0-9a-f]{32}\r\n", answer)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (b"x" * 70_000),
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: %s\r\n\r\n" % (b"x" * 70_000),
+        b"nonsense\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+    ],
+    ids=["target", "field", "nonsense", "tls", "length"],
+)
+async def test_what_is_no_request(api: Api, head: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """10.3: what cannot be read has the same form of error, and fills no log."""
+    reader, writer = await asyncio.open_connection(*api.address.removeprefix("http://").split(":"))
+    writer.write(head)
+    answer = await reader.read()
+    writer.close()
+    top, _, body = answer.partition(b"\r\n\r\n")
+    assert re.match(rb"HTTP/1\.[01] 400 ", top)
+    assert b"Content-Type: application/json" in top
+    assert json.loads(body)["error"]["reason"] == "bad_request"
+    assert caplog.text == ""
