@@ -102,6 +102,15 @@ CHECKS = (
         pytest("tests/smartgw/test_browser_cors.py"),
     ),
     Check(
+        "write-guard",
+        "A host refuses writes for apps of other clusters, by its gateways' list, and no others.",
+        pytest(
+            *("tests/hosts/test_guard.py", "tests/hosts/test_write_guard.py"),
+            *("tests/hosts/test_clusters_source.py", "tests/hosts/test_guarded_sidecar.py"),
+            *("tests/hosts/test_guarded_middleware.py", "tests/smartgw/proxy/test_app_field.py"),
+        ),
+    ),
+    Check(
         "autobahn",
         "No Autobahn WebSocket case fails through the gateway that the echo alone passes.",
         # The rest of the compression series takes many minutes and shows nothing more.

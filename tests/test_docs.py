@@ -166,7 +166,7 @@ def test_python_in_hosts_runs(tmp_path: Path) -> None:
     """Docs: the apps of docs/hosts.md can be imported as printed, beside a key."""
     keyfile.generate(tmp_path / "host.seed")
     texts = blocks(REPO / "docs/hosts.md", "python")
-    assert len(texts) == 2
+    assert len(texts) == 3
     for text in texts:
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", f"__name__ = 'app'\n{text}\nassert app"],
