@@ -334,10 +334,11 @@ class EnrolmentWrite(Model):
 
     key: str = Field(
         max_length=100,
+        json_schema_extra={"pattern": "^(ed25519:[A-Za-z0-9_-]{43}|[0-9A-Fa-f]{64})$"},
         examples=["ed25519:11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"],
         description="Its public key, as `smartgw keygen` prints it.",
     )
-    apps: list[Annotated[str, Field(max_length=256)]] = Field(
+    apps: list[Annotated[str, Field(min_length=1, max_length=256)]] = Field(
         max_length=1000,
         examples=[["shop", "shop-*"]],
         description="Apps that it may serve; `*` stands for any characters.",
