@@ -13,6 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from smartgw import native
+
+if __name__ == "__main__":
+    native.install()  # as `smartgw` does, before anything that may be compiled is imported
+
 from smartgw import cli
 from smartgw.routing.cors import check_origin
 from smartgw.routing.policy import DEFAULT_POLICY, AppPolicy, AppState
