@@ -15,6 +15,7 @@ from tests.policies import PolicyGateway
 from tests.upstreams import Connection, Request, each
 
 PAGE, STRANGER, API, OWN = "cors-page", "cors-stranger", "cors-api", "cors-own-api"
+LIMITED, LIMIT = "cors-limited", 3
 
 # A new tab is an empty page at first.
 LOADED = "location.protocol == 'http:' && document.readyState == 'complete'"
@@ -52,7 +53,11 @@ def shared(cluster: Cluster, log: Path) -> Iterator[PolicyGateway]:
     """A gateway at which the page's origin, and no other, may read the API."""
     made = PolicyGateway(cluster, {}, {"log": {"access": str(log)}})
     origin = f"http://{PAGE}.{BROWSER_DOMAIN}:{made.port}"
-    policies = {API: {"origins": [origin]}, OWN: {"own_cors": True}}
+    policies: dict[str, dict[str, Any]] = {
+        API: {"origins": [origin]},
+        OWN: {"own_cors": True},
+        LIMITED: {"origins": [origin], "limit": LIMIT},
+    }
     made.policies.write_text(json.dumps({"apps": policies, "hostnames": {}}))
     with made as gateway:
         cluster.gateways.append(gateway)
@@ -167,6 +172,27 @@ async def test_our_error_can_be_read(shared: PolicyGateway, page: Page) -> None:
         assert json.loads(answer["body"])["error"]["reason"] == "upstream_malformed"
         assert ("x-smartgw-request-sent" in answer["fields"]) == (method != "GET")
         assert "proxy-status" in answer["fields"]
+
+
+async def test_a_limit_can_be_read(shared: PolicyGateway, page: Page, make_host: MakeHost) -> None:
+    """3.9, 6.2, 6.3: a page reads what is left to it, and over the limit why and for how long;
+    preflights are free.
+    """
+    host = make_host(each(api), LIMITED)
+    read = "answer.headers.get('x-ratelimit-remaining')"
+    call = (
+        f"fetch({json.dumps(url(shared, LIMITED))}, {{method: 'PUT', headers: {{'X-Asked': 'a'}}}})"
+        f".then(async answer => [answer.status, {read}, answer.headers.get('retry-after'),"
+        " await answer.text()])"
+    )
+    for left in reversed(range(LIMIT)):
+        status, remaining, *_ = await page.evaluate(call)
+        assert (status, remaining) == (200, str(left))
+    status, remaining, wait, body = await page.evaluate(call)
+    assert (status, remaining) == (429, "0")
+    assert 0 < int(wait) <= 60
+    assert json.loads(body)["error"]["reason"] == "rate_limited"
+    assert [request.method for request in host.upstream.requests] == ["PUT"] * LIMIT
 
 
 async def test_error_behind_a_preflight_with_no_host(

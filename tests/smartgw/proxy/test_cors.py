@@ -16,11 +16,12 @@ from tests.upstreams import HANDSHAKE, Connection, Request, accept, answering, e
 
 PAGE = "https://page.example"
 OTHER = "https://other.example"
-LISTED, OWN, OWN_LISTED = "cors-listed", "cors-own", "cors-own-listed"
+LISTED, OWN, OWN_LISTED, LIMITED = "cors-listed", "cors-own", "cors-own-listed", "cors-limited"
 POLICIES: dict[str, dict[str, Any]] = {
     LISTED: {"origins": [PAGE, "http://localhost:5173"]},
     OWN: {"own_cors": True},
     OWN_LISTED: {"own_cors": True, "origins": [PAGE]},
+    LIMITED: {"origins": [PAGE], "limit": 2},
 }
 ASK = ("Access-Control-Request-Method: PUT", "Access-Control-Request-Headers: authorization, x-a")
 
@@ -152,6 +153,25 @@ def test_preflight_and_the_connection(shared: PolicyGateway, make_host: MakeHost
         client.send(f"GET /after HTTP/1.1\r\nHost: {host.hostname}\r\n\r\n".encode())
         assert client.answer().status == 200
     assert [request.raw_target for request in host.upstream.requests] == [b"/after"]
+
+
+def test_preflights_are_free(shared: PolicyGateway, make_host: MakeHost) -> None:
+    """3.9, 6.2: preflights carry the limit's fields and cost nothing of it, also when it is used
+    up; the 429 can be read by the page.
+    """
+    host = make_host(app=LIMITED)
+    origin = f"Origin: {PAGE}"
+    for left, expected in (("2", 200), ("1", 200), ("0", 429)):
+        for _ in range(3):
+            preflight = answered(shared, host, origin, *ASK, method="OPTIONS")
+            assert preflight.status == 204
+            assert preflight.one("x-ratelimit-limit") == "2"
+            assert preflight.one("x-ratelimit-remaining") == left
+        answer = answered(shared, host, origin)
+        assert answer.status == expected
+        assert fields(answer)["access-control-allow-origin"] == PAGE
+    assert answer.one("retry-after")
+    assert len(host.upstream.requests) == 2
 
 
 def test_preflights_are_logged(shared: PolicyGateway, make_host: MakeHost) -> None:
