@@ -66,7 +66,7 @@ class Forwards:
 
     def __init__(self, path: "Path") -> None:
         self._path = path
-        self._failover = Failover()
+        self.failover = Failover()
 
     # ---- path.py calls in ----
 
@@ -86,7 +86,7 @@ class Forwards:
         """Begin where the request belongs, if that is not here."""
         route = exchange.route
         assert route is not None
-        self._failover.budget.count(exchange.started)
+        self.failover.budget.count(exchange.started)
         exchange.whole = True
         read = exchange.request.method in SAFE_METHODS
         owner = owner_elsewhere(view, route.app_id)
@@ -169,7 +169,7 @@ class Forwards:
     def _course(self, exchange: Exchange, view: View, read: bool) -> Course:
         route = exchange.route
         assert route is not None
-        return Course(self._failover, view, route.app_id, read=read, total=exchange.patience)
+        return Course(self.failover, view, route.app_id, read=read, total=exchange.patience)
 
     def _behind_local(self, exchange: Exchange) -> bool:
         """Begin to look at other clusters, after our own hosts; False: it is none of theirs."""

@@ -174,13 +174,19 @@ class Path:
         """
         route = exchange.route
         assert route is not None
+        reason = self.bars(route, self.counters.in_flight - 1)
+        if reason is None:
+            self._by_app[route.app_id] = self._by_app.get(route.app_id, 0) + 1
+            exchange.admitted = True
+        return reason
+
+    def bars(self, route: Route, others: int) -> Reason | None:
+        """Return what keeps one more request from an app, with so many others in flight."""
         if route.policy.state is not _ACTIVE:
             return _OFF[route.policy.state]
         held = self._by_app.get(route.app_id, 0)
-        if self.shedding or not may_have_more(self._requests, self.counters.in_flight - 1, held):
+        if self.shedding or not may_have_more(self._requests, others, held):
             return Reason.OVERLOADED
-        self._by_app[route.app_id] = held + 1
-        exchange.admitted = True
         return None
 
     def plan(self, exchange: Exchange) -> Taken | None:
@@ -212,7 +218,7 @@ class Path:
         """Refuse by a step's result; what no window was charged for is charged first (6.2)."""
         if exchange.limits:
             self.refuse(exchange, reason)
-        elif reason in _UNLIMITED:
+        elif reason in UNLIMITED:
             self.limits.note(exchange)
             self.refuse(exchange, reason)
         else:
@@ -536,7 +542,7 @@ STEPS: tuple[Step, ...] = (
 """What is asked of a request before it is carried, in this order; the first result ends it."""
 _AFTER_LIMIT = STEPS[STEPS.index(Path.limit) + 1 :]
 
-_UNLIMITED = frozenset(
+UNLIMITED = frozenset(
     (Reason.NOT_READY, *(reason for reason, answer in ANSWERS.items() if answer.close))
 )
 """What keeps its answer when the window is full: a malformed request is told what is wrong (6.2),

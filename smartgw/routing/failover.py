@@ -5,6 +5,7 @@ and the shares of the one deadline. Sends nothing: times (monotonic seconds) com
 out. Which host of a cluster gets a request is choice.py's, what may be sent again path.py's.
 """
 
+import copy
 import hashlib
 from collections import deque
 from dataclasses import dataclass
@@ -261,6 +262,14 @@ class Failover:
     def keep(self, view: View) -> None:
         """Forget what is remembered of clusters that are no peers any more."""
         self._breakers = {n: one for n, one in self._breakers.items() if n in view.peers}
+
+    def apart(self) -> "Failover":
+        """Return one that remembers the same, to ask what would happen; this one is not told."""
+        other = Failover()
+        other.budget = copy.deepcopy(self.budget)
+        other._breakers = copy.deepcopy(self._breakers)
+        other._orders, other._ordered = dict(self._orders), self._ordered
+        return other
 
     def aside(self) -> tuple[str, ...]:
         """Return the peers that are set aside, sorted."""
