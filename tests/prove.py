@@ -97,8 +97,8 @@ CHECKS = (
     ),
     Check(
         "cors-browser",
-        "In a real browser: allowed and refused origins, credentials, preflight cached, our errors "
-        "readable by the page's script.",
+        "In a real browser: allowed and refused origins, credentials, preflight cached, 429 and "
+        "502 readable by the page's script.",
         pytest("tests/smartgw/test_browser_cors.py"),
     ),
     Check(
