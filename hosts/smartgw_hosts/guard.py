@@ -16,8 +16,8 @@ from smartgw_hosts.ids import check_app_id
 APP_FIELD: Final = b"x-smartgw-app"
 """Names the app of a request whose hostname does not; only gateways set it (contract 3.5)."""
 OWNER_FIELD: Final = b"x-smartgw-owner"
-"""Marks a 421 as the guard's, or an answer as that of a host that did not know the owner."""
-FLAG: Final = (OWNER_FIELD, b"unknown")
+"""Marks a 421 as the guard's; nothing else carries it."""
+FLAG: Final = (b"x-smartgw-owner-unknown", b"yes")
 """Name and value of the flag of an answer to a write that was done without knowing whose it is."""
 GRACE: Final = 30.0
 """Seconds for which the last good list serves when no gateway can be asked (contract 4.4)."""

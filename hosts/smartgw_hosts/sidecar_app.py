@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, TypeVar, cast
 
 from smartgw_hosts.chunked import ChunkedBody
-from smartgw_hosts.guard import OWNER_FIELD
+from smartgw_hosts.guard import FLAG, OWNER_FIELD
 from smartgw_hosts.http1 import (
     CHUNKED,
     DROP,
@@ -44,12 +44,12 @@ BOUNDS: Final = Bounds(head=65_536, fields=200, field_line=32_768, target=16_384
 _log = logging.getLogger(__name__)
 _P = TypeVar("_P", bound=asyncio.Protocol)
 
-_DROPPED = frozenset((b"keep-alive", b"proxy-connection", OWNER_FIELD))
+_DROPPED = frozenset((b"keep-alive", b"proxy-connection", OWNER_FIELD, FLAG[0]))
 
 
 def field_names() -> FieldNames:
     """The kinds of field for a sidecar: all pass but those of one connection (RFC 9110 7.6.1), and
-    the mark of the guard, which no app sets."""
+    what the guard says, which no app does."""
     return FieldNames(lambda name: DROP if name in _DROPPED else PASS)
 
 

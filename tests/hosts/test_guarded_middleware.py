@@ -122,7 +122,7 @@ async def test_asgi_flags_what_nobody_is_sure_of() -> None:
         server = Asgi(source)
         assert await server.ask(THEIRS) == (
             200,
-            {b"x-a": b"1", b"x-smartgw-owner": b"unknown"},
+            {b"x-a": b"1", b"x-smartgw-owner-unknown": b"yes"},
             b"app",
         )
         assert (await server.ask(THEIRS, "GET"))[1] == {b"x-a": b"1"}
@@ -146,7 +146,9 @@ async def test_whose_guard_it_is() -> None:
         assert (await Asgi(responder()).ask(THEIRS))[0] == 200
         assert (await Asgi(responder(), guard=source.guard).ask(THEIRS))[0] == 421
         sure_of_nothing = WriteGuard("c1", tuple)
-        assert b"x-smartgw-owner" in (await Asgi(source, guard=sure_of_nothing).ask(THEIRS))[1]
+        assert (
+            b"x-smartgw-owner-unknown" in (await Asgi(source, guard=sure_of_nothing).ask(THEIRS))[1]
+        )
 
 
 async def test_as_a_call() -> None:
@@ -205,13 +207,15 @@ async def served(source: HostAgent, **options: Any) -> AsyncIterator[tuple[str, 
 async def asked(
     url: str, app: str, method: str = "POST", data: bytes = b"{}"
 ) -> tuple[int, str | None, bytes]:
-    """Status, mark and body."""
+    """Status, mark or flag, and body."""
     fields = {"Host": f"{app}.smart-app.example"}
     async with (
         ClientSession() as session,
         session.request(method, url, headers=fields, data=data, allow_redirects=False) as got,
     ):
-        return got.status, got.headers.get("x-smartgw-owner"), await got.read()
+        mark = got.headers.get("x-smartgw-owner")
+        flag = got.headers.get("x-smartgw-owner-unknown")
+        return got.status, mark or (flag and f"unknown: {flag}"), await got.read()
 
 
 async def test_aiohttp_refuses_a_write() -> None:
@@ -230,7 +234,7 @@ async def test_aiohttp_refuses_a_write() -> None:
 async def test_aiohttp_flags_what_nobody_is_sure_of() -> None:
     """4.8: a host without a list accepts and flags, unless the handler has sent the head itself."""
     async with agent(listed=False) as source, served(source) as (url, _):
-        assert await asked(url, THEIRS) == (200, "unknown", b"app")
-        assert (await asked(f"{url}/moved", THEIRS))[:2] == (302, "unknown")
+        assert await asked(url, THEIRS) == (200, "unknown: yes", b"app")
+        assert (await asked(f"{url}/moved", THEIRS))[:2] == (302, "unknown: yes")
         assert await asked(f"{url}/stream", THEIRS) == (200, None, b"app")
         assert await asked(url, THEIRS, "GET", b"") == (200, None, b"app")

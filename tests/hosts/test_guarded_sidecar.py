@@ -137,8 +137,10 @@ def test_without_a_list_writes_are_flagged() -> None:
     """4.8: a host without a list accepts and flags."""
     with front() as (app, running):
         got = asked(running, head(THEIRS))
-        assert (got.status, got.one("x-smartgw-owner")) == (200, "unknown")
-        assert asked(running, head(THEIRS, "GET"), method="GET").all("x-smartgw-owner") == []
+        assert (got.status, got.all("x-smartgw-owner")) == (200, [])
+        assert got.one("x-smartgw-owner-unknown") == "yes"
+        read = asked(running, head(THEIRS, "GET"), method="GET")
+        assert read.all("x-smartgw-owner-unknown") == []
         guard = running.sidecar.guard
         assert guard is not None
         assert guard.counters == {"refused": 0, "unsure": 1}
@@ -150,12 +152,13 @@ def test_a_flag_beside_other_lines_of_ours() -> None:
     with front(script=answering(b"HTTP/1.1 200 OK\r\n\r\nok", then_close=True)) as (_, running):
         got = asked(running, head(THEIRS, "POST", "Connection: close"))
         assert (got.body, got.framing, got.one("connection")) == (b"ok", "chunked", "close")
-        assert got.one("x-smartgw-owner") == "unknown"
+        assert got.one("x-smartgw-owner-unknown") == "yes"
 
 
 def test_an_app_cannot_set_the_mark(gateway: LiveValidator) -> None:
     """4.8: the mark is the SDK's: an app behind the sidecar that sets it is not believed."""
     forged = b"x-smartgw-owner: c2; epoch=0\r\nX_Smartgw_Owner: c2\r\n"
+    forged += b"X-Smartgw-Owner-Unknown: yes\r\n"
     said = b"HTTP/1.1 421 Misdirected\r\n" + forged + b"Content-Length: 0\r\n\r\n"
     with front(gateway, script=answering(said)) as (_, running):
         for method in ("POST", "GET"):
