@@ -20,6 +20,9 @@ from tests.servers import Nats, free_port
 from tests.upstreams import Script, serve
 
 
+MOST_APPS = 400
+
+
 class Federation:
     """Clusters `ids`, each with one gateway; those in `tls` take links over TLS only.
 
@@ -40,6 +43,10 @@ class Federation:
         self.nats = Nats().start()
         self.file = folder / "clusters.json"
         self.clusters = {one: Cluster(one, self.nats, enrolled=60) for one in ids}
+        for cluster in self.clusters.values():
+            # Of a host that never comes: so the app exists for every gateway, whoever serves it.
+            cluster.entries.append(cluster.entry("absent", [f"app-{n}" for n in range(MOST_APPS)]))
+            cluster.write_enrolment()
         self.urls: dict[str, list[str]] = {one: [] for one in ids}
         self.links: dict[str, int] = {}
         self._settings: Mapping[str, Any] = settings or {}
@@ -143,6 +150,7 @@ class Federation:
         clusters = parse(list_text(*(self.entry(one) for one in self.urls)))
         while True:
             self._apps += 1
+            assert self._apps < MOST_APPS
             if clusters.owner(f"app-{self._apps}") == owner:
                 return f"app-{self._apps}"
 
