@@ -149,6 +149,7 @@ class Exchange:
         preflight: the lines that answer a preflight, None for every other request.
         limits: what its window says, as lines joined by CRLF (contract 6.2); empty before.
         wait: seconds until it would fit, `detail` that in words; of a refused one.
+        charged: when it was charged, by the clock of who counted it; 0 before.
         status: what was answered, 0 before.
         admitted: counted among its app's requests.
         over: answered and settled; whatever still comes for it is ignored.
@@ -157,6 +158,7 @@ class Exchange:
     __slots__ = (
         "admitted",
         "began",
+        "charged",
         "client",
         "course",
         "detail",
@@ -227,6 +229,7 @@ class Exchange:
         self.preflight: list[bytes] | None = None
         self.limits = b""
         self.wait = 0
+        self.charged = 0
         self.detail = ""
         self.looks = 0
         self.reason: Reason | None = None

@@ -30,9 +30,9 @@ REQUEST_ID, FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED, TE, FORWA
 """Kinds of request fields that are read and replaced."""
 ORIGIN, ASKED_METHOD, ASKED_NAMES, VIA = range(KEPT, KEPT + 4)
 """Kinds of request fields that are read and pass: Origin, Access-Control-Request-*, Via."""
-GUARD, ANSWER = range(NOTED, NOTED + 2)
+GUARD, ANSWER, CALLER = range(NOTED, NOTED + 3)
 """Kinds of response fields that are read and go no further: what a host's guard says (contract
-4.8), what a peer's gateway says beside the answer (4.7)."""
+4.8), what a peer's gateway says beside the answer (4.7), whom our own API takes a caller for."""
 
 # RFC 9110 7.6.1: for one connection only. Upgrade and Connection are the parser's own kinds.
 _HOP_BY_HOP = frozenset(
@@ -109,6 +109,11 @@ def response_names() -> FieldNames:
 def peer_response_names() -> FieldNames:
     """Return the names of fields in answers of peers' gateways, whose limits are told (6.2)."""
     return _response_names({b"x-smartgw-answer": ANSWER}, _RESERVED)
+
+
+def api_response_names() -> FieldNames:
+    """Return the names of fields in answers of our own API, which may tell limits of its own."""
+    return _response_names({b"x-smartgw-caller": CALLER}, _RESERVED)
 
 
 def _response_names(read: dict[bytes, int], ours: tuple[bytes, ...]) -> FieldNames:

@@ -16,6 +16,7 @@ from smartgw.admission.window import SECOND, Span
 from smartgw.errors import Reason
 from smartgw.proxy.counters import Counters
 from smartgw.proxy.exchange import Exchange, Taken
+from smartgw.proxy.headers import first_value
 from smartgw.routing.table import Route
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Kind:
 APP: Final = Kind("app", "this app")
 UNKNOWN: Final = Kind("unknown", "hostnames that no app has")
 OWN: Final = Kind("gateway", "the gateway's own hostnames")
+# Credentials whose address has used up its window are looked at all the same, so many.
+SIGNED: Final = Kind("signed", "credentials of an address")
 
 
 class Place:
@@ -76,12 +79,13 @@ class Limits:
         self._callers: dict[str, str] = {}
         self._refused: dict[Hashable, tuple[int, int, int]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._unknown = self._own = self._app = 0
+        self._unknown = self._own = self._app = self._signed = 0
 
     def configure(self, settings: "Settings") -> None:
         """Put other limits in force; what was counted counts on."""
         rates = settings.rates
         self._app, self._unknown, self._own = rates.requests, rates.unknown, rates.own
+        self._signed = rates.services
 
     def start(self, store: SharedCounters | None) -> None:
         """Forget callers that are gone from now on, and count with `store` if there is one."""
@@ -132,6 +136,34 @@ class Limits:
         """
         return self._known(self._place(exchange.route, exchange.client), _ns() // 1000)
 
+    def api_answered(self, exchange: Exchange, caller: bytes | None) -> Reason | None:
+        """Judge an answer of our own API; `caller`: what it says of whom it answers.
+
+        A service has a window of its own at the API (6.2), so its address gets its unit back.
+        Anybody else is refused if the window was full: credentials alone let nobody through.
+        """
+        if caller == b"service":
+            if exchange.charged:
+                self._refund(exchange)
+        elif exchange.wait:
+            self._counters.limited[OWN.name] += 1
+            return Reason.RATE_LIMITED
+        if caller is not None:
+            # It tells the numbers of the windows that it has charged itself.
+            exchange.limits = b""
+        return None
+
+    def _refund(self, exchange: Exchange) -> None:
+        place = self._place(exchange.route, exchange.client)
+        if self.store is None:
+            now = _ns() // 1000
+            window = self._table.find(place.key, now)
+            window.settle(now, self._span)
+            window.refund(exchange.charged, 1, self._span)
+        else:
+            name, _, span, units = self._check(place, -1)
+            self.store.ask(((name, exchange.charged, span, units),), _nobody, None)
+
     def look(self, route: Route | None, client: str) -> tuple[int, int, float]:
         """Return one caller's limit, the requests that count, and seconds until that changes, as
         this process knows them; charges nothing.
@@ -155,6 +187,8 @@ class Limits:
             return self._over(exchange, place, window.used, wait, reset)
         used = window.used
         exchange.limits = self._lines(place, used, window.due - now if used else 0)
+        if self.store is None:
+            exchange.charged = now
         return None
 
     def _known(self, place: Place, now: int) -> bytes:
@@ -164,8 +198,13 @@ class Limits:
         window.settle(now, self._span)
         return self._lines(place, window.used, window.reset(now, place.limit, self._span))
 
-    def _over(self, exchange: Exchange, place: Place, used: int, wait: int, reset: int) -> Reason:
-        """Refuse: `wait` microseconds until it fits; negative: the limit lets nothing through."""
+    def _over(
+        self, exchange: Exchange, place: Place, used: int, wait: int, reset: int
+    ) -> Reason | None:
+        """Refuse: `wait` microseconds until it fits; negative: the limit lets nothing through.
+
+        Not yet, though, what may turn out to be a service's call: see `api_answered`.
+        """
         if wait < 0:
             wait = self._span.length
         exchange.limits = self._lines(place, used, reset)
@@ -174,8 +213,19 @@ class Limits:
             f"{place.limit} requests in {self._seconds} s are the limit of {place.kind.of_what}; "
             f"the next one fits in {exchange.wait} s"
         )
+        if place.kind is OWN and self._has_credentials(exchange):
+            return None
         self._counters.limited[place.kind.name] += 1
         return Reason.RATE_LIMITED
+
+    def _has_credentials(self, exchange: Exchange) -> bool:
+        """Say whether a request brings some, and they may be looked at: that costs a signature."""
+        if first_value(exchange.request.lines, b"authorization") is None:
+            return False
+        caller = self._place(exchange.route, exchange.client).caller
+        now = _ns() // 1000
+        window = self._table.find((SIGNED.name, "", caller), now)
+        return window.charge(now, 1, self._signed, self._span) == 0
 
     # ---- the cluster's count ----
 
@@ -183,24 +233,26 @@ class Limits:
         self, store: SharedCounters, exchange: Exchange, place: Place, units: int, now: int
     ) -> Reason | Taken | None:
         if units:
-            refused = self._known_full(store, exchange, place, units, now)
-            if refused is not None:
-                return refused
+            full = self._known_full(store, place, units, now)
+            if full is not None:
+                return self._over(exchange, place, *full)
         if store.ask((self._check(place, units),), self._told, (exchange, place, units)):
             return Taken.TAKEN
         self._counters.limit_alone += 1
         return self._alone(exchange, place, units, now)
 
     def _known_full(
-        self, store: SharedCounters, exchange: Exchange, place: Place, units: int, now: int
-    ) -> Reason | None:
-        """Refuse what is known to be too much without asking, so that a flood costs no more."""
+        self, store: SharedCounters, place: Place, units: int, now: int
+    ) -> tuple[int, int, int] | None:
+        """Return what is used, the wait and the reset of a window that is known to be full, so
+        that a flood of refused requests never gets as far as the store.
+        """
         known = self._refused.get(place.key)
         if known is not None:
             used, until, limit = known
             # Nothing leaves a full window before the time that was told, nothing enters it.
             if now < until and limit == place.limit:
-                return self._over(exchange, place, used, until - now, until - now)
+                return used, until - now, until - now
             del self._refused[place.key]
         if now < store.breaker.doubted_until * SECOND:
             # The store does not know what was admitted while it was away; this process does.
@@ -208,13 +260,14 @@ class Limits:
             window.settle(now, self._span)
             wait = window.wait(now, units, place.limit, self._span)
             if wait:
-                reset = window.reset(now, place.limit, self._span)
-                return self._over(exchange, place, window.used, wait, reset)
+                return window.used, wait, window.reset(now, place.limit, self._span)
         return None
 
     def _told(self, asked: tuple[Exchange, Place, int], wait: int, results: Sequence[int]) -> None:
         """The store has answered, or will not."""
         exchange, place, units = asked
+        store = self.store
+        assert store is not None
         now = _ns() // 1000
         reason: Reason | None = None
         if wait == BROKEN:
@@ -222,7 +275,8 @@ class Limits:
             reason = self._alone(exchange, place, units, now)
         elif wait:
             used, reset = results
-            if wait > 0:
+            # Units of our own hostnames' windows may be given back before the time that is told.
+            if wait > 0 and place.kind is not OWN:
                 if len(self._refused) >= _MOST_REFUSED:
                     self._refused.clear()
                 self._refused[place.key] = (used, now + wait, place.limit)
@@ -233,6 +287,7 @@ class Limits:
                 # Counted here too, so that there is something to go by when the store is away.
                 self._table.find(place.key, now).charge(now, units, place.limit, self._span)
             exchange.limits = self._lines(place, used, reset)
+            exchange.charged = store.now
         if exchange.over:
             return
         if reason is None:

@@ -64,6 +64,7 @@ class Path:
         self.forwards = Forwards(self)
         self.response_names = headers.response_names()
         self.peer_response_names = headers.peer_response_names()
+        self.api_response_names = headers.api_response_names()
         self.peers: PeerLinks | None = None
         self.ask_for_clusters: Callable[[], None] = lambda: None
         self._log = log
@@ -369,6 +370,11 @@ class Path:
             exchange, head
         ):
             return
+        if exchange.route is self.own_route:
+            full = self.limits.api_answered(exchange, head.noted.get(headers.CALLER))
+            if full is not None:
+                self.refuse(exchange, full)
+                return
         exchange.status = head.status
         exchange.sent_bytes = len(payload)
         exchange.kept = None
@@ -380,7 +386,7 @@ class Path:
         route = exchange.route
         assert route is not None
         cors.complete(route.policy, exchange.request.noted.get(headers.ORIGIN), lines, head.marked)
-        if exchange.forward is None:
+        if exchange.forward is None and exchange.limits:
             # A forwarded answer carries the serving cluster's numbers (6.2).
             lines.append(exchange.limits)
         lines.append(b"X-Request-Id: " + exchange.request_id)
@@ -543,7 +549,11 @@ STEPS: tuple[Step, ...] = (
 _AFTER_LIMIT = STEPS[STEPS.index(Path.limit) + 1 :]
 
 UNLIMITED = frozenset(
-    (Reason.NOT_READY, *(reason for reason, answer in ANSWERS.items() if answer.close))
+    (
+        Reason.NOT_READY,
+        Reason.NO_UPSTREAM,
+        *(reason for reason, answer in ANSWERS.items() if answer.close),
+    )
 )
 """What keeps its answer when the window is full: a malformed request is told what is wrong (6.2),
 and one for a name that we do not know yet is not taken for one that nobody has (11.2)."""

@@ -398,7 +398,11 @@ class UpstreamConnection(asyncio.Protocol):
                 return
             try:
                 path = self.path
-                names = path.response_names if self.marking is None else path.peer_response_names
+                names = path.response_names
+                if self.marking is not None:
+                    names = path.peer_response_names
+                elif exchange.route is path.own_route:
+                    names = path.api_response_names
                 head = parse_response(data[start:end], names, self.bounds, self._method)
             except MessageRefused as refused:
                 self._refused(exchange, refused.reason)
