@@ -15,10 +15,11 @@ import pytest
 
 from smartgw_hosts.clusters import parse
 from smartgw_hosts.owner import owner
-from tests.demos import Demo, ask, is_alive, leaves_nothing, pids
+from tests.demos import Demo, ask, ask_fully, is_alive, leaves_nothing, pids
 from tests.gateway import wait_until
 
 IDS = ["east", "north", "west"]
+FAILOVER = "x-failover-cluster"
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +101,65 @@ def test_the_command_line_finds_the_clusters(demo: Demo) -> None:
     assert forecast["share"] == 0.75
     assert forecast["known"] == 2
     assert all(cluster in run("status") for cluster in IDS)
+
+
+def test_one_counter_whoever_is_asked(demo: Demo) -> None:
+    """4.2, 12.3: a gateway that is not the owner forwards to the owner's: the count, kept per
+    cluster, is the owner's, whichever gateway is asked.
+    """
+    facts = demo.facts()
+    counts = [json.loads(ask(facts, "/counter", "POST", by=n % 3)[1])["count"] for n in range(9)]
+    assert counts == list(range(counts[0], counts[0] + 9))
+    for place in range(3):
+        status, body, fields = ask_fully(facts, "/echo", by=place)
+        assert (status, json.loads(body)["cluster"]) == (200, "west")
+        assert "x-failover-cluster" not in fields
+
+
+def revive(demo: Demo) -> None:
+    """Have what was killed started again, and wait until the owner answers as before."""
+    # The demo looks ten times a second which of its children have ended.
+    wait_until(lambda: not all(map(is_alive, pids(demo.facts()))))
+    time.sleep(0.3)
+    demo.process.send_signal(signal.SIGUSR1)
+    wait_until(lambda: all(map(is_alive, pids(demo.facts()))))
+    wait_until(lambda: _cluster_of(demo) == ("west", None), within=60.0)
+
+
+def _cluster_of(demo: Demo) -> tuple[str, str | None]:
+    """Which cluster answers for shop when east is asked, and which one is named as standing in."""
+    try:
+        status, body, fields = ask_fully(demo.facts(), "/echo")
+    except OSError:
+        return "", None
+    return json.loads(body)["cluster"] if status == 200 else str(status), fields[FAILOVER]
+
+
+def test_the_owners_bus_is_stopped(demo: Demo) -> None:
+    """12.1: the servers form one NATS cluster: without its own bus the owner serves on."""
+    west = demo.facts()["clusters"][2]["pids"]
+    os.kill(west["nats"], signal.SIGKILL)
+    for _ in range(20):
+        assert _cluster_of(demo) == ("west", None)
+        assert ask(demo.facts(), "/counter", "POST")[0] == 200
+    revive(demo)
+
+
+@pytest.mark.parametrize("part", ["gateway", "hosts"])
+def test_the_owners_part_is_stopped(demo: Demo, part: str) -> None:
+    """5: the owner cannot be reached: reads are answered by the local instance, and
+    x-failover-cluster names it; a write is never sent to another cluster.
+    """
+    west = demo.facts()["clusters"][2]["pids"]
+    for pid in west["gateway"] if part == "gateway" else west["hosts"].values():
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: _cluster_of(demo) != ("west", None))
+    before = ask(demo.facts(), "/counter")[1]
+    for _ in range(5):
+        assert _cluster_of(demo) == ("east", "east")
+        assert ask(demo.facts(), "/counter", "POST")[0] in (502, 503)
+    assert ask(demo.facts(), "/counter")[1] == before
+    revive(demo)
 
 
 def test_the_directory_can_be_changed(demo: Demo) -> None:
