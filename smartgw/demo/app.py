@@ -221,6 +221,7 @@ async def host(args: argparse.Namespace) -> AsyncIterator[HostAgent]:
         bus_servers=args.bus,
         version="demo",
         heartbeat=args.heartbeat,
+        gateways=args.gateway,
     )
     demo = DemoApp(args.cluster, args.host_id, apps, Counter(args.state, args.cluster))
     runner = web.AppRunner(
@@ -258,6 +259,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--host-id", required=True)
     options.add_argument("--key", required=True, type=Path, help="the host's key file")
     options.add_argument("--bus", required=True, action="append", help="nats:// URL, repeatable")
+    options.add_argument(
+        "--gateway", default=[], action="append", help="who knows the app's owner, repeatable"
+    )
     options.add_argument("--app", required=True, action="append", help="app id, repeatable")
     options.add_argument("--state", required=True, type=Path, help="folder of the counters")
     options.add_argument("--heartbeat", default=HEARTBEAT, type=float, help="seconds")

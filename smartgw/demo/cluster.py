@@ -141,6 +141,7 @@ class Cluster:
             *("--key", str(self.seed(host_id)), "--state", str(self.folder)),
             *("--heartbeat", str(HEARTBEAT)),
             *(word for url in self._bus(clusters) for word in ("--bus", url)),
+            *("--gateway", f"http://{self.internal}"),
             *(word for app_id in APPS for word in ("--app", app_id)),
         ]
 
