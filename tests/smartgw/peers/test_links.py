@@ -78,6 +78,29 @@ def test_the_owner_serves_and_its_host_is_told_the_client(clusters: Federation, 
     host.stop()
 
 
+@pytest.mark.parametrize("cluster", ["c1", "c2"], ids=["forwarded", "direct"])
+def test_an_ipv6_client_is_told_as_such(clusters: Federation, app: str, cluster: str) -> None:
+    """4.5: the client's address at the owner's host, for direct and forwarded requests alike."""
+    host = clusters.host("c2", app)
+    port = free_port()
+    other = clusters.start(cluster, listen={"http": [f"[::1]:{port}", f"127.0.0.1:{free_port()}"]})
+    clusters.clusters["c2"].wait_healthy(host)
+    try:
+        with socket.create_connection(("::1", port), 10) as sock:
+            sock.sendall(f"GET / HTTP/1.1\r\nHost: {host.hostname}\r\n\r\n".encode())
+            data = b""
+            while b'"body"' not in data:
+                more = sock.recv(1 << 16)
+                assert more, data
+                data += more
+        fields = {n.lower(): v for n, v in json.loads(data.partition(b"\r\n\r\n")[2])["headers"]}
+        assert fields["x-forwarded-for"] == "::1"
+        assert fields["forwarded"].startswith('for="[::1]";')
+    finally:
+        clusters.clusters[cluster].drop(other)
+        host.stop()
+
+
 def test_links_are_kept(clusters: Federation, app: str) -> None:
     """4.5: keep-alive connections: a hundred requests one after the other open one at most."""
     host = clusters.host("c2", app)
