@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import threading
 import time
@@ -89,6 +90,12 @@ class Trial:
     def mode(self, gateway: Gateway) -> str:
         """The directory's mode, as the status of a gateway shows it."""
         return str(json.loads(gateway.internal("/api/v3/status")[1])["peers"]["mode"])
+
+    def forwarded(self) -> int:
+        """How many requests the gateways have taken from each other."""
+        texts = [gateway.internal("/metrics")[1].decode() for gateway in self.gateways]
+        counts = [re.search(r"^smartgw_marks_total (\d+)", text, re.MULTILINE) for text in texts]
+        return sum(int(count[1]) for count in counts if count is not None)
 
     def wait_for(self, *modes: str) -> None:
         """Wait until every gateway is in one of these modes."""
@@ -241,8 +248,8 @@ def main(argv: Sequence[str]) -> int:
             except (AssertionError, TimeoutError) as error:
                 harmful += 1
                 print(f"{name:<14} FAILED: {error}", flush=True)
-        total, failed = trial.requests, len(trial.failures)
-    print(f"{failed} of {total} requests failed")
+        total, failed, forwarded = trial.requests, len(trial.failures), trial.forwarded()
+    print(f"{failed} of {total} requests failed, {forwarded} were forwarded")
     return 1 if failed or harmful else 0
 
 

@@ -19,3 +19,8 @@ def test_a_directory_that_fails_costs_no_request(trial: Trial, name: str) -> Non
     10 MB, at 100 changes a second under load: 0 failed requests.
     """
     assert sit_out(trial, name).startswith("0 of ")
+
+
+def test_the_list_was_put_to_use(trial: Trial) -> None:
+    """4.2: while there was a list, requests went to the owners of their apps."""
+    assert trial.forwarded() > 100
