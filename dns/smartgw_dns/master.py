@@ -240,9 +240,7 @@ class _Reader:
             ttl = self.default_ttl if self.default_ttl is not None else self.last_ttl
         if ttl is None and rdtype == SOA:
             # RFC 1035 3.3.13: MINIMUM was the TTL of whatever states none.
-            ttl = self.last_ttl = self.default_ttl = min(
-                int.from_bytes(rdata[-4:], "big"), LONGEST_TTL
-            )
+            ttl = self.last_ttl = min(int.from_bytes(rdata[-4:], "big"), LONGEST_TTL)
         if ttl is None:
             raise self._fault("the record has no TTL, and there is no $TTL")
         types = self.sets.setdefault(owner.lower(), {})
@@ -279,14 +277,17 @@ class _Reader:
         return self.zone.lower()
 
     def _generate(self) -> None:
-        """Read `$GENERATE start-stop[/step] owner [ttl] [class] type rdata`, as BIND has it."""
+        """Read `$GENERATE start-stop[/step] owner [ttl] [class] type rdata`, as BIND has it.
+
+        Rdata of several words is in quotes.
+        """
         match = _RANGE.fullmatch(self.tok.get_identifier())
         start, stop, step = (int(part or 1) for part in match.groups()) if match else (1, 0, 1)
         if stop < start or step < 1:
             raise self._fault("$GENERATE has no range such as 0-255 or 0-254/2")
         owner = self.tok.get()
         ttl, rdtype = self._head(self.tok.get())
-        rdata = " ".join(token.value for token in self.tok.get_remaining())
+        rdata = self.tok.get().value
         self.tok.get_eol()
         self.generated += (stop - start) // step + 1
         if self.generated > MOST_GENERATED:

@@ -1,0 +1,224 @@
+"""What a write to a zone changes: the answers before and after, also those of other names.
+
+Owns which names a change touches beside its own: those that a wildcard answered, that become empty
+non-terminals, lie below a cut or DNAME, or lead to what changed. Makes no change (edits.py), and
+sees no other zone. A name `*.x` stands for all names below x that do not exist.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from smartgw_dns.catalog import Catalog
+from smartgw_dns.edits import Change
+from smartgw_dns.lookup import A, Answer, Owned
+from smartgw_dns.names import ASTERISK, LONGEST, order, parent, starts, text_of, within
+from smartgw_dns.zone import CNAME, DNAME, NS, SOA, Fit, Place, Zone, type_text
+
+# A larger write is compared in part: a name costs two lookups a type, some 10 us each.
+MOST_NAMES = 20_000
+MOST_LISTED = 500
+_HIDDEN = (Fit.CUT, Fit.DNAME)
+
+
+class Effect(Enum):
+    """Why an answer changes that the write does not set; the value is what an API shows."""
+
+    SHADOWED = "wildcard_shadowed"
+    CAUGHT = "wildcard_answers"
+    EMPTY = "empty_non_terminal"
+    GONE = "name_gone"
+    OCCLUDED = "occluded"
+    UNCOVERED = "uncovered"
+    FOLLOWS = "follows"
+
+
+_WORDS = {
+    Effect.SHADOWED: "is no longer answered by {by}",
+    Effect.CAUGHT: "is now answered by {by}",
+    Effect.EMPTY: "exists now, without records, for there is a name below it",
+    Effect.GONE: "does not exist any more, for nothing is left below it",
+    Effect.OCCLUDED: "is now hidden by the delegation or DNAME at {by}",
+    Effect.UNCOVERED: "is no longer hidden by the delegation or DNAME at {by}",
+    Effect.FOLLOWS: "leads to what changes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The answer to one question before and after the write.
+
+    Attributes:
+        name: in wire form; `*.x` stands for all names below x that do not exist.
+        rdtype: type code.
+        before, after: the answers.
+        effect: why it changes where the write does not set these records; else None.
+        by: key of the wildcard, cut or DNAME that the effect is due to.
+    """
+
+    name: bytes
+    rdtype: int
+    before: Answer
+    after: Answer
+    effect: Effect | None
+    by: bytes
+
+    def __str__(self) -> str:
+        question = f"{text_of(self.name)} {type_text(self.rdtype)}"
+        if self.effect is None:
+            return f"{question} is what the write sets"
+        return f"{question} {_WORDS[self.effect].format(by=text_of(self.by))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """All that a write changes, in the canonical order of names.
+
+    Attributes:
+        own: the answers that it sets.
+        others: those of other names, or of other types at its names.
+        complete: whether all are here; a large write is compared in part.
+    """
+
+    own: tuple[Difference, ...]
+    others: tuple[Difference, ...]
+    complete: bool
+
+
+def compare(before: Zone, after: Zone, changes: Sequence[Change]) -> Differences:
+    """Return what differs between two versions of a zone.
+
+    Args:
+        after: what `edits.edit(before, changes)` returned.
+    """
+    old, new = Catalog.of([before]), Catalog.of([after])
+    written: dict[bytes, set[int]] = {}
+    for change in changes:
+        written.setdefault(change.owner.lower(), set()).add(change.rdtype)
+    kinds = {change.rdtype for change in changes}
+    names = _names(before, after, changes)
+    own: list[Difference] = []
+    others: list[Difference] = []
+    for key in sorted(names, key=order)[:MOST_NAMES]:
+        name, set_here = names[key], written.get(key, set())
+        places = before.place(key), after.place(key)
+        for rdtype in sorted(_types(places, set_here, kinds)):
+            one, two = old.lookup_wire(name, rdtype), new.lookup_wire(name, rdtype)
+            if _essence(one) == _essence(two):
+                continue
+            if rdtype in set_here:
+                own.append(Difference(name, rdtype, one, two, None, key))
+            else:
+                others.append(Difference(name, rdtype, one, two, *_effect(key, *places)))
+    complete = len(names) <= MOST_NAMES and max(len(own), len(others)) <= MOST_LISTED
+    return Differences(tuple(own[:MOST_LISTED]), tuple(others[:MOST_LISTED]), complete)
+
+
+def _essence(answer: Answer) -> tuple[object, ...]:
+    """Return what of an answer counts: not the apex NS and SOA, which are in most of them."""
+    apexes = {step.zone.origin for step in answer.steps}
+    cuts = tuple(owned for owned in answer.authority if owned.owner.lower() not in apexes)
+    glue: tuple[Owned, ...] = answer.additional if cuts else ()
+    return answer.rcode, answer.authoritative, answer.answer, cuts, glue
+
+
+def _names(before: Zone, after: Zone, changes: Sequence[Change]) -> dict[bytes, bytes]:
+    """Return the names whose answers may differ, by key as they are written."""
+    names: dict[bytes, bytes] = {}
+    covers: set[bytes] = set()
+    for change in changes:
+        key = change.owner.lower()
+        names[key] = change.owner
+        for name in _made_or_gone(before, after, change.owner):
+            names.setdefault(name.lower(), name)
+            _add_below(names, name)
+        if change.rdtype == DNAME or (change.rdtype == NS and key != before.origin):
+            covers.add(key)
+            _add_below(names, change.owner)
+    for zone in (before, after) if covers else ():
+        for key, entry in zone.entries.items():
+            if any(key[at:] in covers for at in starts(key)[1:]):
+                names.setdefault(key, entry.owner)
+    _add_leading(names, before, after)
+    return names
+
+
+def _made_or_gone(before: Zone, after: Zone, owner: bytes) -> Iterator[bytes]:
+    """Walk the names at and above this one that exist in one version only."""
+    name = owner
+    while (before.entries.get(name.lower()) is None) != (after.entries.get(name.lower()) is None):
+        yield name
+        name = parent(name)
+
+
+def _add_below(names: dict[bytes, bytes], name: bytes) -> None:
+    """Add all names below this one that do not exist."""
+    if len(name) + len(ASTERISK) <= LONGEST:
+        names.setdefault(ASTERISK + name.lower(), ASTERISK + name)
+
+
+def _add_leading(names: dict[bytes, bytes], before: Zone, after: Zone) -> None:
+    """Add the names whose CNAME, DNAME or delegation leads to one that is there already."""
+    leading = {
+        (key, entry.owner, rrset.rdtype, rdata.lower())
+        for zone in (before, after)
+        for key, entry in zone.entries.items()
+        for rrset in entry.rrsets
+        if rrset.rdtype in (CNAME, DNAME, NS) and (rrset.rdtype != NS or key != zone.origin)
+        for rdata in rrset.rdatas
+    }
+    known = -1
+    while known < len(names) <= MOST_NAMES:
+        known = len(names)
+        for key, owner, rdtype, target in leading:
+            touched = target in names or any(
+                ASTERISK + target[at:] in names for at in (*starts(target)[1:], len(target) - 1)
+            )
+            if rdtype != DNAME and touched:
+                names.setdefault(key, owner)
+            elif rdtype == DNAME:
+                if touched:
+                    _add_below(names, owner)
+                for name in [n for n in names if len(n) > len(target) and within(n, target)]:
+                    led = name[: -len(target)] + owner
+                    if len(led) <= LONGEST:
+                        names.setdefault(led.lower(), led)
+
+
+def _types(places: tuple[Place, Place], set_here: set[int], kinds: set[int]) -> set[int]:
+    """Return the types to ask at a name: those that it has, is led to, or was written."""
+    types = {
+        rrset.rdtype
+        for place in places
+        if place.fit in (Fit.EXACT, Fit.WILDCARD)
+        for rrset in place.entry.rrsets
+    }
+    if CNAME in types or any(place.fit is Fit.DNAME for place in places):
+        types |= kinds
+    if any(place.fit is Fit.CUT for place in places):
+        types.add(NS)
+    # The serial rises with every write, so an SOA differs always.
+    return ((types | set_here) - ({SOA} - set_here)) or {A}
+
+
+def _effect(key: bytes, before: Place, after: Place) -> tuple[Effect, bytes]:
+    """Return why the answer of a name changes that is not written, and due to which entry."""
+    was, now = _fit(key, before), _fit(key, after)
+    if now in _HIDDEN and (was not in _HIDDEN or len(after.key) < len(before.key)):
+        return Effect.OCCLUDED, after.key
+    if was in _HIDDEN and (now not in _HIDDEN or len(after.key) > len(before.key)):
+        return Effect.UNCOVERED, before.key
+    if now is Fit.WILDCARD and (was is not now or before.key != after.key):
+        return Effect.CAUGHT, after.key
+    if was is Fit.WILDCARD and now is not was:
+        return Effect.SHADOWED, before.key
+    if was is not now:
+        return (Effect.EMPTY if was is Fit.MISSING else Effect.GONE), key
+    return Effect.FOLLOWS, key
+
+
+def _fit(key: bytes, place: Place) -> Fit:
+    """Return how a name lies; that of a wildcard stands for those that the wildcard answers."""
+    if key.startswith(ASTERISK) and place.fit is Fit.EXACT and place.entry.rrsets:
+        return Fit.WILDCARD
+    return place.fit
