@@ -108,6 +108,7 @@ CHECKS = (
             *("tests/hosts/test_guard.py", "tests/hosts/test_write_guard.py"),
             *("tests/hosts/test_clusters_source.py", "tests/hosts/test_guarded_sidecar.py"),
             *("tests/hosts/test_guarded_middleware.py", "tests/smartgw/proxy/test_app_field.py"),
+            "tests/smartgw/test_guarded_hosts.py",
         ),
     ),
     Check(
