@@ -346,10 +346,16 @@ def proxy_status(reason: Reason, detail: str) -> bytes:
     return value
 
 
-SHED = (
+_SHED = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
     b"Cache-Control: no-store\r\nProxy-Status: smartgw; error=connection_limit_reached\r\n"
-    b"Retry-After: 1\r\nConnection: close\r\nContent-Length: 51\r\n\r\n"
+    b"Retry-After: 1\r\n%b\r\nConnection: close\r\nContent-Length: 51\r\n\r\n"
     b'{"error": {"status": 503, "reason": "overloaded"}}\n'
 )
-"""For a connection that is one too many, before it has said anything."""
+
+
+def shed(limits: bytes) -> bytes:
+    """Return the answer to a connection that is one too many, before it has said anything;
+    `limits` are the lines of contract 6.2.
+    """
+    return _SHED % limits

@@ -8,7 +8,7 @@ path.py's.
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from smartgw.errors import ANSWERS, REFUSED_MESSAGE, SHED, Reason
+from smartgw.errors import ANSWERS, REFUSED_MESSAGE, Reason, shed
 from smartgw.proxy import turns
 from smartgw.proxy.client_side import ClientSide
 from smartgw.proxy.closing import has_unread, reset_on_close, unsent
@@ -94,7 +94,7 @@ class Http1Downstream(ClientSide):
         if not listening.admit(self):
             # A few bytes into an empty socket buffer: they leave though the connection ends.
             self._closing = True
-            self.transport.write(SHED)
+            self.transport.write(shed(listening.path.limits.of_stranger(self.peer)))
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:

@@ -136,6 +136,10 @@ class Limits:
         """
         return self._known(self._place(exchange.route, exchange.client), _ns() // 1000)
 
+    def of_stranger(self, client: str) -> bytes:
+        """Return the lines for a client that has not asked for anything."""
+        return self._known(self._place(None, client), _ns() // 1000)
+
     def api_answered(self, exchange: Exchange, caller: bytes | None) -> Reason | None:
         """Judge an answer of our own API; `caller`: what it says of whom it answers.
 
