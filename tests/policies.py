@@ -19,9 +19,9 @@ if __name__ == "__main__":
     native.install()  # as `smartgw` does, before anything that may be compiled is imported
 
 from smartgw import cli
-from smartgw.routing.cors import check_origin
 from smartgw.routing.policy import DEFAULT_POLICY, AppPolicy, AppState
 from smartgw.routing.table import Route, Snapshot
+from smartgw.state.names import canonical_origin
 from tests.gateway import Cluster, Config, Gateway
 
 
@@ -53,7 +53,9 @@ def policies_of(apps: Mapping[str, Mapping[str, Any]]) -> dict[str, AppPolicy]:
     return {
         app: AppPolicy(
             state=AppState(policy.get("state", "active")),
-            origins=frozenset(map(check_origin, policy.get("origins", ()))),
+            origins=frozenset(
+                canonical_origin(text).encode() for text in policy.get("origins", ())
+            ),
             own_cors=policy.get("own_cors", False),
             limit=policy.get("limit"),
         )

@@ -1,16 +1,12 @@
 """Which pages of other origins may read an app's answers (contract 3.9; CORS, Fetch standard).
 
-Owns who is allowed, the fields that say so in preflights, in apps' answers and in our own errors,
-and the form of an origin. Does not own an app's list (policy.py), nor when it is asked (path.py).
+Owns who is allowed, and the fields that say so in preflights, in apps' answers and in our own
+errors. Does not own an app's list (policy.py, its form state/names.py), nor when it is asked.
 """
 
-import ipaddress
 import re
 from typing import Final
 
-import idna
-
-from smartgw.routing.hostname import hostname_of
 from smartgw.routing.policy import AppPolicy
 from smartgw_hosts.http1 import is_token
 
@@ -119,53 +115,3 @@ def _extend_vary(lines: list[bytes], marked: list[int]) -> bool:
     line = lines[last]
     lines[last] = line + b", Origin" if line[5:].strip(b" \t") else VARY
     return True
-
-
-_DEFAULT_PORTS = {"http": "80", "https": "443"}
-# Of an app or an extension: chrome-extension://abc, capacitor://localhost.
-_OTHER_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[A-Za-z0-9._~-]+(?::[1-9][0-9]{0,4})?")
-_NOBODYS = {"file", "ws", "wss"}
-_MOST_CHARACTERS = 512
-
-
-def check_origin(text: str) -> bytes:
-    """Give back an origin in the form in which a browser sends it (RFC 6454 6.2).
-
-    Raises ValueError for everything else, with what would be right where that can be guessed.
-    """
-    if text in ("*", "null"):
-        raise ValueError(f"{text!r} stands for everybody: list each origin, or set own_cors")
-    right = _serialised(text) if len(text) <= _MOST_CHARACTERS else None
-    if right is None:
-        shown = ascii(text if len(text) <= 80 else text[:77] + "...")
-        raise ValueError(f"{shown} is no origin: write scheme://host or scheme://host:port")
-    if right != text:
-        raise ValueError(f"{text!a} is not what browsers send: write {right!r}")
-    return text.encode()
-
-
-def _serialised(text: str) -> str | None:
-    """Return the origin of a URL as browsers send it, None when it has none."""
-    scheme, separator, rest = text.strip().partition("://")
-    scheme = scheme.lower()
-    if not separator or scheme not in _DEFAULT_PORTS:
-        return text if _OTHER_ORIGIN.fullmatch(text) and scheme not in _NOBODYS else None
-    authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0].rpartition("@")[2]
-    host, colon, port = authority.rpartition(":")
-    if not colon or "]" in port:
-        host, port = authority, ""
-    if port and not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535):
-        return None
-    try:
-        if host.startswith("["):
-            host = f"[{ipaddress.IPv6Address(host[1:-1]).compressed}]"
-        elif not host.isascii():
-            host = idna.encode(host, uts46=True).decode()
-    except ValueError:
-        return None
-    name = hostname_of(host.encode())
-    if name is None:
-        return None
-    number = str(int(port)) if port else ""
-    ending = "" if number in ("", _DEFAULT_PORTS[scheme]) else ":" + number
-    return f"{scheme}://{name.decode()}{ending}"
