@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -36,9 +37,11 @@ from smartgw.processes.sockets import Listeners
 from smartgw.processes.tally import exported
 from smartgw.processes.traffic import Traffic, own_endpoints
 from smartgw.readiness import Readiness, judge
+from smartgw.state.desired import Desired, Difference
 from smartgw.state.durable import DurableState
+from smartgw.state.shared import SharedState
 from smartgw.state.state import State, lag_families, lagging
-from smartgw.trust import FollowedFile
+from smartgw.trust import Trust
 from smartgw.wiring import host_update, identity_of, make_bus, pool_settings, shown
 from smartgw_hosts.bus import Bus
 from smartgw_hosts.listener import Listener
@@ -68,11 +71,12 @@ class Gateway:
         self._activated = activated
         self._as_json = as_json
         self._apps: Collection[str] = ()
-        self._complete = False
+        self._listened = False
         self._settling: asyncio.TimerHandle | None = None
         self._state = State(settings, pool_settings(settings))
         self._pool = self._state.pool
-        self._trust: FollowedFile | None = None
+        self._shared: SharedState | None = None
+        self._trust: Trust | None = None
         self._peers: Follower | None = None
         self._bus: Bus | None = None
         self._discovery: Listener | None = None
@@ -147,15 +151,22 @@ class Gateway:
         self._peers = Follower(settings.cluster, key, settings.peers, self._clusters_changed)
         self._clusters_changed(self._peers.view)
         await self._peers.start()
-        if settings.trust.file is not None:
-            self._trust = FollowedFile(settings.trust.file, self._declare)
-        self._bus = make_bus(settings, self._bus_state)
+        if settings.trust.mode == "enrolment":
+            self._trust = Trust(settings.trust.file, settings.cluster, self._declare)
+        if settings.state.bucket is not None:
+            self._shared = SharedState(
+                *(settings, settings.state.bucket, partial(make_bus, settings, "state")),
+                *(self._decided, self._completed),
+            )
+        self._bus = make_bus(settings, "discovery", self._bus_state)
         self._discovery = Listener(
             self._bus, self._pool, self._trust, self._traffic.pools, self._changed
         )
         await self._discovery.start(await self._state.load())
-        self._state.start(lambda: self._complete)
+        self._state.start(lambda: self._listened)
         await self._bus.start()
+        if self._shared is not None:
+            await self._shared.start()
         if self._crew is not None:
             await self._crew.start()
 
@@ -172,6 +183,8 @@ class Gateway:
         if self._discovery is not None:
             await self._discovery.stop()
         await self._state.stop()
+        if self._shared is not None:
+            await self._shared.stop()
         if self._peers is not None:
             await self._peers.stop()
         if self._bus is not None:
@@ -203,8 +216,10 @@ class Gateway:
         """
         values, kept = merge(self.settings.model_dump(), wanted.model_dump())
         settings = Settings.model_validate(values)
-        if self._trust is not None and settings.trust.file is not None:
+        if self._trust is not None:
             self._trust.follow(settings.trust.file)
+        if self._shared is not None:
+            self._shared.reload(settings)
         self.settings = settings
         logging.getLogger().setLevel(settings.log.level.upper())
         self.leaving.configure(settings.processes.unready_wait, settings.processes.drain)
@@ -293,6 +308,7 @@ class Gateway:
                 "drained_hosts": sorted(self.drained_hosts),
             },
             "state": self._state.status(),
+            "shared": None if self._shared is None else self._shared.status(),
             "peers": None if self._peers is None else self._peers.status(),
             **sections(self._facts()),
         }
@@ -303,18 +319,21 @@ class Gateway:
         return judge(
             phase=self.leaving.phase,
             ending=self.leaving.final,
-            known=self._complete or self._state.serves(),
+            known=self._listened or self._state.serves(),
             connected=self._bus is not None and self._bus.connected,
             first_use=self.settings.trust.mode == "first-use",
             workers=None if workers is None else (sum(w.serving for w in workers), len(workers)),
             without_table=self._state.missing(),
+            undecided=() if self._shared is None else self._shared.missing(),
             degraded=[
                 *([] if self._trust is None else self._trust.degraded()),
                 *self._state.degraded(),
+                *([] if self._shared is None else self._shared.degraded()),
                 *([] if self._peers is None else self._peers.degraded()),
                 *lagging(self._discovery, time.monotonic()),
                 *self._credentials.degraded(),
             ],
+            state=None if self._shared is None else self._shared.summary(),
         )
 
     @property
@@ -325,7 +344,7 @@ class Gateway:
     @property
     def durable(self) -> DurableState | None:
         """What the platform has decided, None where nothing is kept."""
-        return None
+        return None if self._shared is None else self._shared.store
 
     @property
     def base_domains(self) -> tuple[str, ...]:
@@ -352,6 +371,8 @@ class Gateway:
         if self._peers is not None:
             yield from self._peers.families()
         yield from lag_families(self._discovery, time.monotonic())
+        if self._shared is not None:
+            yield from self._shared.families()
 
     def _facts(self) -> Facts:
         own, crew, bus = self._own, self._crew, self._bus
@@ -383,6 +404,11 @@ class Gateway:
         self._apps = apps
         self._carrier.declare(apps, self._complete)
 
+    def _decided(self, desired: Desired, difference: Difference) -> None:
+        self._carrier.register(desired, difference.apps)
+        if difference.enrolments and self._trust is not None:
+            self._trust.enrol(desired.enrolments())
+
     def _changed(self, updates: Sequence[HostRecord], removed: Sequence[str]) -> None:
         self.drained_hosts.difference_update(removed)
         drained = self.drained_hosts
@@ -403,7 +429,7 @@ class Gateway:
             self._discovery.suspect(host_id)
 
     def _bus_state(self, connected: bool) -> None:
-        if self._complete:
+        if self._listened:
             return
         if self._settling is not None:
             # What was said while the bus was away, nobody has heard.
@@ -412,11 +438,22 @@ class Gateway:
         if connected:
             # After one whole interval every live host has been heard, by its heartbeat (1.3).
             delay = self.settings.discovery.heartbeat + _SETTLE_MARGIN
-            self._settling = asyncio.get_running_loop().call_later(delay, self._completed)
+            self._settling = asyncio.get_running_loop().call_later(delay, self._heard_all)
+
+    def _heard_all(self) -> None:
+        self._listened = True
+        self._completed()
 
     def _completed(self) -> None:
-        self._complete = True
-        self._carrier.declare(self._apps, True)
+        """The bus has been listened to, or the state been read."""
+        if self._shared is not None and self._shared.known:
+            # Also where nothing is registered: that is known now.
+            self._carrier.register(self._shared.store.desired, ())
+        self._carrier.declare(self._apps, self._complete)
+
+    @property
+    def _complete(self) -> bool:
+        return self._listened and (self._shared is None or self._shared.store.loaded)
 
     async def _own_api(self) -> str | None:
         if not self.settings.hostnames:

@@ -1,12 +1,14 @@
-"""Where the gateway's trust comes from: an enrolment file that a reload may change (1.4, 11.1).
+"""Where the gateway's trust comes from: an enrolment file, and what the platform enrolled (1.4).
 
-Owns that the routing table hears of enrolled apps before the pool does, and that both hear of
-each list in force, whatever goes wrong. Reading the file is smartgw_hosts.enrolment_file's.
+Owns how the two become one list: of a host that both name, the file's entry counts, so that
+whoever may write to the store cannot take the place of a host that the operator named. And that the
+routing table hears of enrolled apps before the pool does, and both of each list in force, whatever
+goes wrong. Reading the file is smartgw_hosts.enrolment_file's.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from smartgw_hosts.enrolment import Enrolment
@@ -17,15 +19,20 @@ _log = logging.getLogger(__name__)
 Changed = Callable[[tuple[Enrolment, ...]], None]
 
 
-class FollowedFile:
+class Trust:
     """A `smartgw_hosts.listener.EnrolmentSource`; `declare` is told the apps that are named.
 
-    Raises EnrolmentError when the file is refused at the start, as `follow` does.
+    `path` is the file's, None without one; `cluster` is this gateway's. Raises EnrolmentError when
+    the file is refused at the start, as `follow` does.
     """
 
-    def __init__(self, path: Path, declare: Callable[[set[str]], None]) -> None:
+    def __init__(
+        self, path: Path | None, cluster: str, declare: Callable[[set[str]], None]
+    ) -> None:
         self._path = path
-        self._file = EnrolmentFile(path)
+        self._cluster = cluster
+        self._file = None if path is None else EnrolmentFile(path)
+        self._stored: dict[str, Enrolment] = {}
         self._declare = declare
         self._changed: Changed | None = None
         self._untold = False
@@ -33,11 +40,19 @@ class FollowedFile:
 
     @property
     def current(self) -> tuple[Enrolment, ...]:
-        return self._file.current
+        """The enrolments in force, those of the file first."""
+        if self._file is None:
+            return tuple(self._stored.values())
+        named = {enrolment.host_id: enrolment for enrolment in self._file.current}
+        return tuple(
+            {**named, **{h: e for h, e in self._stored.items() if h not in named}}.values()
+        )
 
     def degraded(self) -> list[str]:
         """What works less well than it could, in lines."""
-        return [f"trust: {self._file.refused}"] if self._file.refused else []
+        if self._file is None or not self._file.refused:
+            return []
+        return [f"trust: {self._file.refused}"]
 
     async def watch(self, changed: Changed) -> None:
         """Call `changed`, on the loop, with each list that comes into force; ends when told to."""
@@ -45,32 +60,40 @@ class FollowedFile:
         while True:
             await asyncio.sleep(POLL_SECONDS)
             # In a thread: reading 10,000 entries takes longer than traffic may wait.
-            if await asyncio.to_thread(self._file.poll):
+            if self._file is not None and await asyncio.to_thread(self._file.poll):
                 self._untold = True
             if self._untold:
                 self._tell()
 
-    def follow(self, path: Path) -> None:
+    def follow(self, path: Path | None) -> None:
         """Take the enrolments from another file; the same one goes on as it is."""
         if path != self._path:
-            self._file, self._path = EnrolmentFile(path), path
+            self._file, self._path = None if path is None else EnrolmentFile(path), path
             self._tell()
+
+    def enrol(self, stored: Iterable[Enrolment]) -> None:
+        """Take what the platform enrolled, of all clusters, in place of what it had."""
+        # The same host id elsewhere is another host; alone, it tells why this one is not trusted.
+        ours: dict[str, Enrolment] = {}
+        for enrolment in sorted(stored, key=lambda e: (e.cluster == self._cluster, e.cluster)):
+            ours[enrolment.host_id] = enrolment
+        self._stored = ours
+        self._tell()
 
     def _tell(self) -> None:
         """Tell of the list in force; again with the next poll if somebody cannot take it now.
 
-        Nobody else would: the file has not changed, and who was taken off it would stay.
+        Nobody else would: the list has not changed, and who was taken off it would stay.
         """
         self._untold = True
         try:
             self._declare_all()
             if self._changed is not None:
-                self._changed(self._file.current)
+                self._changed(self.current)
         except Exception:
-            _log.exception("%s: the enrolments could not be passed on; again soon", self._path)
+            _log.exception("the enrolments could not be passed on; again soon")
         else:
             self._untold = False
 
     def _declare_all(self) -> None:
-        current = self._file.current
-        self._declare({app for enrolment in current for app in enrolment.exact_apps})
+        self._declare({app for enrolment in self.current for app in enrolment.exact_apps})

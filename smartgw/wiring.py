@@ -66,11 +66,11 @@ def pool_settings(settings: Settings) -> PoolSettings:
     )
 
 
-def make_bus(settings: Settings, on_state: Callable[[bool], None]) -> Bus:
-    """Return the gateway's connection to the bus, not started."""
+def make_bus(settings: Settings, purpose: str, on_state: Callable[[bool], None]) -> Bus:
+    """Return a connection of the gateway to the bus, not started; `purpose` is in its name."""
     return Bus(
         settings.bus.servers,
-        name=f"smartgw {settings.cluster} {settings.gateway}",
+        name=f"smartgw {settings.cluster} {settings.gateway} {purpose}",
         nkey_seed=_secret(settings.bus.nkey_seed_file),
         tls=_tls(settings.bus.tls_ca),
         on_state=on_state,

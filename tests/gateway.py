@@ -51,7 +51,9 @@ def wait_until(condition: Callable[[], object], within: float = 20.0, what: str 
 
 
 def toml(value: object) -> str:
-    """A TOML value of a str, bool, number or list."""
+    """A TOML value of a str, bool, number, list or table."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {toml(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(toml(item) for item in value) + "]"
     return json.dumps(value)
@@ -78,12 +80,16 @@ class Publisher:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=5)
         self._socket.settimeout(None)
         self._lock = threading.Lock()
-        self._send(b'CONNECT {"verbose":false,"pedantic":false,"name":"tests"}\r\n')
+        self._send(b'CONNECT {"verbose":false,"headers":true,"name":"tests"}\r\n')
         threading.Thread(target=self._answer_pings, daemon=True).start()
 
-    def publish(self, subject: str, payload: bytes) -> None:
+    def publish(self, subject: str, payload: bytes, headers: bytes = b"") -> None:
         """Publish one message; lost silently when the bus is away, as UDP would be."""
-        self._send(b"PUB %s %d\r\n%s\r\n" % (subject.encode(), len(payload), payload))
+        name, sizes = subject.encode(), (len(headers), len(headers) + len(payload))
+        if headers:
+            self._send(b"HPUB %s %d %d\r\n%s%s\r\n" % (name, *sizes, headers, payload))
+        else:
+            self._send(b"PUB %s %d\r\n%s\r\n" % (name, len(payload), payload))
 
     def close(self) -> None:
         """Leave the bus."""

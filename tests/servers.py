@@ -216,6 +216,11 @@ class Nats(Server):
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
 
+    def enable_jetstream(self) -> None:
+        """Have it keep streams from the next start on."""
+        self._jetstream = True
+        self.configure("")
+
     def configure(self, config: str) -> None:
         """Write the configuration that the next start or reload reads."""
         text = f"listen: 127.0.0.1:{self.port}\n{config}\n"

@@ -17,6 +17,7 @@ from smartgw.state.desired import Desired, Difference
 from smartgw.state.records import App, Record, encode, key_of, register
 from smartgw.state.store import Store
 from smartgw_hosts.bus import Bus
+from tests.gateway import Cluster
 from tests.servers import Nats
 
 BUCKET = "smartgw"
@@ -129,6 +130,18 @@ class Gateways:
             await gateway.stop()
         if self._client is not None:
             await self._client.close()
+
+
+def put(cluster: Cluster, *records: Record) -> None:
+    """Write records to the bucket, as `nats kv put` does."""
+    for record in records:
+        cluster.bus.publish(jetstream.subject(BUCKET, key_of(record)), encode(record))
+
+
+def delete(cluster: Cluster, key: str) -> None:
+    """Delete a record from the bucket, as `nats kv del` does."""
+    headers = b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n"
+    cluster.bus.publish(jetstream.subject(BUCKET, key), b"", headers)
 
 
 async def fill(client: Client, records: Iterable[Record]) -> int:

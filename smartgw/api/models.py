@@ -105,12 +105,30 @@ class Alive(Model):
     status: Literal["alive"]
 
 
+class SharedState(Model):
+    """What gateways that share a state are compared by."""
+
+    digest: str = Field(
+        examples=["5f1d7a84db735b3a1b1d9c2a4e8a7c11"],
+        description="The same wherever the same records are in force at the same revisions.",
+    )
+    revision: int = Field(examples=[42], description="Of the last write in force.")
+    age: float | None = Field(
+        examples=[0.0],
+        description="Seconds for which it may be out of date: 0 while changes are heard of, null "
+        "when it was never read.",
+    )
+
+
 class Ready(Model):
     """Whether traffic may come."""
 
     ready: bool
     missing: list[str] = Field(examples=[["bus: not connected"]])
     degraded: list[str] = Field(examples=[[]])
+    state: SharedState | None = Field(
+        default=None, description="What the platform has decided; null where nothing is shared."
+    )
 
 
 # ---- hosts ----

@@ -206,6 +206,7 @@ class Observed:
             "ready": readiness.ready,
             "missing": list(readiness.missing),
             "degraded": list(readiness.degraded),
+            "state": readiness.state,
         }
 
     def _common_families(self) -> Iterable[Family]:

@@ -100,7 +100,10 @@ class Crew:
             seat.apps_changed()
 
     def register(self, desired: Desired, apps: Collection[str]) -> None:
-        """Registered apps that are otherwise, or no longer; costs each worker the change."""
+        """Registered apps that are otherwise, or no longer; costs each worker the change.
+
+        See `traffic.Traffic.register`.
+        """
         self._setup.desired = desired
         for seat in self._seats:
             seat.registered_changed(apps)

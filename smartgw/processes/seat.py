@@ -55,7 +55,7 @@ class Setup:
         self.on_suspect = on_suspect
         self.on_stale = on_stale
         self.hosts: dict[str, HostUpdate] = {}
-        self.desired = Desired()
+        self.desired: Desired | None = None
         self.apps: frozenset[str] = frozenset()
         self.complete = False
         self.view = View(Mode.NONE, settings.cluster)
@@ -106,6 +106,7 @@ class Seat:
         self._silence = Silence()
         self._changed: dict[str, None] = {}
         self._registered: dict[str, None] = {}
+        self._registered_due = False
         self._told: frozenset[str] = frozenset()
         self._apps_due = False
         self._clusters_due = False
@@ -161,6 +162,7 @@ class Seat:
         """These registered apps are told as they are when their turn comes."""
         if self._channel is not None:
             self._registered.update(dict.fromkeys(app_ids))
+            self._registered_due = True
             self._wake.set()
 
     def apps_changed(self) -> None:
@@ -243,7 +245,9 @@ class Seat:
     async def _feed(self, channel: Channel) -> None:
         """Tell the worker the whole, have it accept, then tell it each change."""
         self._changed = dict.fromkeys(self._setup.hosts)
-        self._registered = {app.app_id: None for app in self._setup.desired.apps()}
+        desired = self._setup.desired
+        self._registered_due = desired is not None
+        self._registered = {} if desired is None else {a.app_id: None for a in desired.apps()}
         self._told, self._apps_due, self._clusters_due = frozenset(), True, True
         await self._tell(channel)
         channel.send({"type": "accept" if self._setup.accepting else "started"})
@@ -254,7 +258,7 @@ class Seat:
 
     async def _tell(self, channel: Channel) -> None:
         setup = self._setup
-        while self._changed or self._registered or self._apps_due or self._clusters_due:
+        while self._changed or self._registered_due or self._apps_due or self._clusters_due:
             if self._clusters_due:
                 self._clusters_due = False
                 channel.send(clusters_message(setup.view))
@@ -263,8 +267,9 @@ class Seat:
             for message in hosts_messages(changed, setup.hosts):
                 channel.send(message)
                 await channel.room()
-            if self._registered:
+            if self._registered_due and setup.desired is not None:
                 registered, self._registered = self._registered, {}
+                self._registered_due = False
                 for message in registered_messages(registered, setup.desired):
                     channel.send(message)
                     # Others have their turn, though the worker is quick to take it.

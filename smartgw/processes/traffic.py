@@ -84,8 +84,10 @@ class Traffic:
         self._table = RoutingTable(
             settings.base_domains,
             settings.hostnames,
-            registered_only=settings.apps == "registered",
+            # Which of them are suspended is not known yet where there is a state to be read.
+            announced=settings.state.bucket is None,
         )
+        self._announced = settings.apps == "announced"
         self._desired = Desired()
         self._due: dict[str, None] = {}
         self._taken = 0
@@ -143,7 +145,8 @@ class Traffic:
 
     def register(self, desired: Desired, apps: Collection[str]) -> None:
         """These registered apps are otherwise, or no longer; many of them in parts, between which
-        requests are carried, and in force as one change.
+        requests are carried, and in force as one change. Before the first call, with an empty
+        `apps` if need be, no app is served where there is a state to be read.
         """
         self._desired = desired
         self._due.update(dict.fromkeys(apps))
@@ -172,8 +175,10 @@ class Traffic:
         self._taken += len(updates)
 
     def publish_apps(self) -> None:
-        """Put in force what was taken in."""
+        """Put in force what was taken in: the state is known from now on."""
         snapshot = self._table.publish()
+        if self._announced:
+            snapshot = self._table.admit()
         if self._complete and not snapshot.complete:
             snapshot = self._table.declare(self._apps, True)
         self._publish(snapshot)

@@ -156,7 +156,7 @@ class _Draft:
 class RoutingTable:
     """Turns changes of hosts and of registered apps into the next Snapshot.
 
-    `registered_only`: an app that is not registered has no hostname (setting `apps`).
+    `announced`: an app that is merely announced, and not registered, has its hostname too.
     """
 
     def __init__(
@@ -164,9 +164,9 @@ class RoutingTable:
         base_domains: Iterable[str],
         own_hostnames: Iterable[str],
         *,
-        registered_only: bool = False,
+        announced: bool = True,
     ) -> None:
-        self._registered_only = registered_only
+        self._announced = announced
         self._reserved = Reserved()
         self._entries: dict[str, HostEntry] = {}
         self._apps_of: dict[str, frozenset[str]] = {}
@@ -218,6 +218,13 @@ class RoutingTable:
         """Put in force what `register` took in."""
         draft, self._draft = self._draft, None
         return self.snapshot if draft is None else self._done(draft)
+
+    def admit(self) -> Snapshot:
+        """Give announced apps their hostnames too, from now on; costs all of them once."""
+        if self._announced:
+            return self.snapshot
+        self._announced = True
+        return self._next(self._hosts_of.keys() | self._declared)
 
     def rename(self, base_domains: Iterable[str], own_hostnames: Iterable[str]) -> Snapshot:
         """Put other base domains and own hostnames in force."""
@@ -315,22 +322,22 @@ class RoutingTable:
         """Give a label to the app that has it now: the registered one, else the default (3.3)."""
         text = label.decode()
         holder = self._label_holders.get(label)
-        if holder is None and default_label(text) is not None and self._announced(text):
+        if holder is None and default_label(text) is not None and self._unregistered(text):
             holder = text
         if holder is None or self._reserved.has_label(text):
             draft.labels.drop(label)
         else:
             draft.labels.put(label, holder)
 
-    def _announced(self, app_id: str) -> bool:
+    def _unregistered(self, app_id: str) -> bool:
         """Tell whether an app is served that is not registered."""
-        if self._registered_only or app_id in self._registered:
+        if not self._announced or app_id in self._registered:
             return False
         return app_id in self._hosts_of or app_id in self._declared
 
     def _route(self, draft: _Draft, app_id: str) -> None:
         registered = self._registered.get(app_id)
-        if registered is None and not self._announced(app_id):
+        if registered is None and not self._unregistered(app_id):
             draft.apps.drop(app_id)
             return
         found = (self._entries.get(host_id) for host_id in sorted(self._hosts_of.get(app_id, ())))

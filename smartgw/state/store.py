@@ -36,7 +36,7 @@ class Store:
 
     `bus` is a connection of its own, so that a large state does not stand in the way of
     heartbeats. `inbox`: subject of this gateway's own, below which answers come. `reconcile`:
-    seconds between two readings of the whole. `on_change` is `view.View`'s.
+    seconds between two readings of the whole. `on_change` and `on_loaded` are `view.View`'s.
     """
 
     def __init__(
@@ -49,12 +49,13 @@ class Store:
         reconcile: float,
         reserved: Reserved,
         on_change: OnChange,
+        on_loaded: Callable[[], None] = lambda: None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.reserved = reserved
         self._name, self._replicas = bucket, replicas
         self._requests = BusRequests(bus, f"{inbox}.r")
-        self._view = View(on_change, lambda: self._follower.behind)
+        self._view = View(on_change, on_loaded, lambda: self._follower.behind)
         self._follower = Follower(
             bus, self._requests, f"{inbox}.p", bucket, replicas, self._view, reconcile=reconcile
         )

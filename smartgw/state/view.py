@@ -28,17 +28,20 @@ _log = logging.getLogger(__name__)
 
 class View:
     """A `follow.Taker`. `on_change(desired, difference)` is called on the loop when another
-    Desired is in force; `behind()` tells that more changes are on their way.
+    Desired is in force, `on_loaded()` once, when the bucket has been read; `behind()` tells that
+    more changes are on their way.
 
     `loaded` tells that the bucket was read since the start; `counters` are of changes that came
     into force, and of entries that were found missing.
     """
 
-    def __init__(self, on_change: OnChange, behind: Callable[[], bool]) -> None:
+    def __init__(
+        self, on_change: OnChange, on_loaded: Callable[[], None], behind: Callable[[], bool]
+    ) -> None:
         self.desired = Desired()
         self.loaded = False
         self.counters: dict[str, int] = dict.fromkeys(("changes", "healed"), 0)
-        self._on_change = on_change
+        self._on_change, self._on_loaded = on_change, on_loaded
         self._behind = behind
         self._say = QuietLog(30.0, _log)
         self._draft: Draft | None = None
@@ -152,6 +155,7 @@ class View:
         if not self.loaded:
             self.loaded = True
             memory.settle()
+            self._on_loaded()
 
     # ---- when it comes into force ----
 

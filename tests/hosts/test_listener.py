@@ -12,7 +12,7 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 
 import pytest
 
-from smartgw.trust import FollowedFile
+from smartgw.trust import Trust
 from smartgw_hosts import listener as listener_module
 from smartgw_hosts import wire
 from smartgw_hosts.bus import Bus
@@ -339,7 +339,7 @@ async def test_a_removed_enrolment_ends_routing(tmp_path: Path) -> None:
     enrol("h1")
     async with (
         Nats() as server,
-        ear(server, FollowedFile(file, lambda apps: None)) as heard,
+        ear(server, Trust(file, "c1", lambda apps: None)) as heard,
         heard.beating(Speaker("h1"), Speaker("h2")),
     ):
         await heard.until(lambda: heard.state("h1") == HostState.HEALTHY)

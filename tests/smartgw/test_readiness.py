@@ -15,6 +15,7 @@ GOOD: dict[str, Any] = {
     "first_use": False,
     "workers": None,
     "without_table": (),
+    "undecided": (),
     "degraded": (),
 }
 
@@ -29,6 +30,8 @@ GOOD: dict[str, Any] = {
         ({"connected": False}, [], ["bus: not connected"]),
         ({"connected": False, "known": False}, ["table", "bus: not connected"], []),
         ({"known": False, "without_table": ["snapshot: none yet"]}, ["table", "snapshot"], []),
+        ({"undecided": ["state: x"]}, ["state: x"], []),
+        ({"undecided": ["state: x"], "connected": False}, ["state: x"], ["bus: not connected"]),
         ({"workers": (2, 2)}, [], []),
         ({"workers": (1, 2)}, [], ["workers: 1 of 2 serve"]),
         ({"workers": (0, 2)}, ["workers: 0 of 2 serve"], []),

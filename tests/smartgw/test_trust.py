@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from smartgw.trust import FollowedFile
+from smartgw.trust import Trust
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.identity import Identity
 
 KEY = Identity.from_seed(b"k" * 32).public_key
+OTHER_KEY = Identity.from_seed(b"o" * 32).public_key
 Told = asyncio.Queue[list[str]]
 
 
@@ -30,9 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def watching(
-    file: FollowedFile, fails: Callable[[], bool] = lambda: False
-) -> AsyncIterator[Told]:
+async def watching(file: Trust, fails: Callable[[], bool] = lambda: False) -> AsyncIterator[Told]:
     told: Told = asyncio.Queue()
 
     def changed(enrolments: tuple[Enrolment, ...]) -> None:
@@ -58,7 +57,7 @@ async def told_within(told: Told, seconds: float) -> list[str]:
 async def test_a_removed_enrolment_is_passed_on_in_time(path: Path) -> None:
     """1.4: a removed enrolment ends routing within 2 s; its apps are declared before."""
     declared: list[set[str]] = []
-    async with watching(FollowedFile(path, declared.append)) as told:
+    async with watching(Trust(path, "eu", declared.append)) as told:
         for ids in (["h2"], []):
             await asyncio.to_thread(path.write_text, text_of(*ids))
             assert await told_within(told, 5) == ids
@@ -79,7 +78,7 @@ async def test_a_revocation_is_told_until_it_was_heard(path: Path, who: str) -> 
         if who == "the table" and "app-h1" not in apps and fails():
             raise RuntimeError("receiver failed")
 
-    file = FollowedFile(path, declare)
+    file = Trust(path, "eu", declare)
     async with watching(file, fails if who == "the pool" else lambda: False) as told:
         await asyncio.to_thread(path.write_text, text_of("h2"))
         assert await told_within(told, 5) == ["h2"]
@@ -93,7 +92,7 @@ async def test_another_file_is_told_at_once(path: Path) -> None:
     failing = True
     other = path.with_suffix(".new")
     other.write_text(text_of("h9"))
-    file = FollowedFile(path, lambda apps: None)
+    file = Trust(path, "eu", lambda apps: None)
     async with watching(file, lambda: failing) as told:
         file.follow(other)
         assert told.empty()
@@ -101,3 +100,37 @@ async def test_another_file_is_told_at_once(path: Path) -> None:
         assert await told_within(told, 2) == ["h9"]
         file.follow(path)
         assert told.get_nowait() == ["h1", "h2"]
+
+
+def enrolment(host_id: str, cluster: str = "eu", *apps: str) -> Enrolment:
+    return Enrolment(host_id, OTHER_KEY, cluster, apps or (f"stored-{host_id}",))
+
+
+async def test_the_platform_enrols_what_the_file_does_not_name(path: Path) -> None:
+    """1.4: of a host that both name, the operator's file counts; the store adds the others."""
+    declared: list[set[str]] = []
+    trust = Trust(path, "eu", declared.append)
+    async with watching(trust) as told:
+        trust.enrol([enrolment("h1"), enrolment("h3"), enrolment("h4", "us")])
+        assert sorted(await told_within(told, 1)) == ["h1", "h2", "h3", "h4"]
+        assert {e.host_id: e.key for e in trust.current}["h1"] == KEY
+        assert declared[-1] == {"app-h1", "app-h2", "stored-h3", "stored-h4"}
+        # Taken off the file, it is the store's to say; and the other way round.
+        await asyncio.to_thread(path.write_text, text_of("h2", "h3"))
+        assert sorted(await told_within(told, 5)) == ["h1", "h2", "h3", "h4"]
+        assert {e.host_id: e.key == KEY for e in trust.current} == {
+            **{"h1": False, "h2": True, "h3": True, "h4": False}
+        }
+        trust.enrol([])
+        assert sorted(told.get_nowait()) == ["h2", "h3"]
+
+
+async def test_trust_without_a_file() -> None:
+    """1.4: what the platform enrolled will do; a host of our cluster counts before a namesake."""
+    trust = Trust(None, "eu", lambda apps: None)
+    async with watching(trust) as told:
+        for order in (1, -1):
+            trust.enrol([enrolment("h1"), enrolment("h1", "us"), enrolment("h1", "aa")][::order])
+            assert told.get_nowait() == ["h1"]
+            assert trust.current[0].cluster == "eu"
+        assert trust.degraded() == []

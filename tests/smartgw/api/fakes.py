@@ -46,6 +46,7 @@ class FakeReadiness:
     ready: bool = True
     missing: tuple[str, ...] = ()
     degraded: tuple[str, ...] = ()
+    state: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)

@@ -76,12 +76,12 @@ async def test_readyz_says_what_is_missing_and_what_is_degraded(api: Api) -> Non
     api.gateway.now_ready = FakeReadiness(True, (), ("bus: away for 3 s",))
     assert (await api.call("/readyz"))[::2] == (
         200,
-        {"ready": True, "missing": [], "degraded": ["bus: away for 3 s"]},
+        {"ready": True, "missing": [], "degraded": ["bus: away for 3 s"], "state": None},
     )
     api.gateway.now_ready = FakeReadiness(False, ("table",), ())
     assert (await api.call("/readyz"))[::2] == (
         503,
-        {"ready": False, "missing": ["table"], "degraded": []},
+        {"ready": False, "missing": ["table"], "degraded": [], "state": None},
     )
 
 
@@ -161,7 +161,7 @@ async def test_status_counts_hosts_and_apps(api: Api) -> None:
     assert body == {
         "gateway": {"id": "g1", "cluster": "east"},
         "bus": {"connected": True},
-        "readiness": {"ready": True, "missing": [], "degraded": []},
+        "readiness": {"ready": True, "missing": [], "degraded": [], "state": None},
         "hosts": {"total": 601, "by_state": {"healthy": 600, "unhealthy": 1}},
         "apps": {
             "total": 2,

@@ -241,7 +241,7 @@ def test_names_move_whatever_comes_first() -> None:
 
 def test_what_was_never_registered() -> None:
     """5: an app hosted but never registered follows the setting `apps`."""
-    made = RoutingTable(BASES, (), registered_only=True)
+    made = RoutingTable(BASES, (), announced=False)
     made.declare(["mail"], True)
     snapshot = made.apply([update("h1", "shop", "mail")], [])
     assert snapshot.routes() == {}
@@ -249,6 +249,12 @@ def test_what_was_never_registered() -> None:
     assert hosts(registered(made, app("shop")).lookup(b"shop.apps.test")) == ["h1"]
     assert made.snapshot.lookup(b"mail.apps.test") is None
     assert registered(made, gone=("shop",)).routes() == {}
+    snapshot = registered(made, app("shop", "store"))
+    assert set(snapshot.routes()) == {b"store.apps.test", b"store.smart-app.example"}
+    snapshot = made.admit()
+    assert {name.partition(b".")[0] for name in snapshot.routes()} == {b"store", b"mail"}
+    assert hosts(snapshot.lookup(b"mail.apps.test")) == ["h1"]
+    assert made.admit() is snapshot
 
 
 def test_the_gateways_own_names_beat_registered_ones() -> None:
