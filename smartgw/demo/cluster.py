@@ -152,6 +152,8 @@ class Cluster:
         """
         enrolment: list[str] = []
         fresh_key(self.file("cluster.seed"))
+        # Signed by the key that was: what the bus keeps is all that outlives a demo.
+        shutil.rmtree(self.file("state"), ignore_errors=True)
         for host_id in self.host_ids:
             entry = {
                 "id": host_id,
@@ -208,6 +210,10 @@ class Cluster:
             # Clients know all servers already, and prefer their own.
             options = f"routes: [{routes}], pool_size: 1, no_advertise: true"
             lines.append(f"cluster {{ name: smartgw-demo, {listen}, {options} }}")
+        # A folder for each number of servers: what three keep together, one cannot go on with.
+        kept = self.file(f"jetstream-{len(clusters)}")
+        bounds = "max_memory_store: 64MB, max_file_store: 1GB"
+        lines.append(f"jetstream {{ store_dir: {json.dumps(str(kept))}, {bounds} }}")
         return "\n".join(lines) + "\n"
 
     def _gateway_toml(self, clusters: Sequence["Cluster"]) -> str:
@@ -227,6 +233,12 @@ class Cluster:
             "trust": {"mode": "enrolment", "file": str(self.file("enrolment.toml"))},
             "identity": {"seed_file": str(self.file("cluster.seed"))},
             "peers": {"file": str(self.directory)},
+            "state": {
+                "dir": str(self.file("state")),
+                "bucket": "smartgw",
+                # Two servers would have to agree both, so that neither might fail.
+                "replicas": 3 if len(clusters) > 2 else 1,
+            },
             "log": {
                 "access": str(self.file("access.log")),
                 "audit": str(self.file("audit.log")),
