@@ -5,6 +5,7 @@ errors. Does not own an app's list (policy.py, its form state/names.py), nor whe
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from smartgw.routing.policy import AppPolicy
@@ -101,17 +102,28 @@ def _extend_vary(lines: list[bytes], marked: list[int]) -> bool:
 
     `*` stays alone on its line: there are caches that know it by nothing else standing with it.
     """
-    last = -1
+    last, extended = -1, None
     for place in marked:
         line = lines[place]
         if line[:5].lower() == b"vary:":
-            names = [name.strip(b" \t") for name in line[5:].lower().split(b",")]
-            if b"origin" in names:
+            with_origin = _with_origin(line)
+            if with_origin == line:
                 return True
-            if b"*" not in names:
-                last = place
-    if last < 0:
+            if with_origin is not None:
+                last, extended = place, with_origin
+    if extended is None:
         return False
-    line = lines[last]
-    lines[last] = line + b", Origin" if line[5:].strip(b" \t") else VARY
+    lines[last] = extended
     return True
+
+
+@lru_cache(maxsize=64)
+def _with_origin(line: bytes) -> bytes | None:
+    """Return a line of Vary that names Origin too, itself if it does; None when it names `*`."""
+    value = line[5:].strip(b" \t")
+    names = [name.strip(b" \t") for name in value.lower().split(b",")]
+    if b"origin" in names:
+        return line
+    if b"*" in names:
+        return None
+    return line + b", Origin" if value else VARY
