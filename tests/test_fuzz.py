@@ -51,7 +51,7 @@ def lenient_length(value: bytes) -> int:
 
 def lenient_size(body: chunked.ChunkedBody, line: bytes) -> None:
     body._left = int(line.strip(b"\r\n +-").partition(b";")[0] or b"0", 16)
-    body._state = body._DATA if body._left else body._TRAILER
+    body._state = chunked._DATA if body._left else chunked._TRAILER
 
 
 def stripping_partial(data: bytes, bounds: http1.Bounds) -> None:
