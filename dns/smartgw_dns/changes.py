@@ -18,6 +18,8 @@ from smartgw_dns.zone import CNAME, DNAME, NS, SOA, Fit, Place, Zone, type_text
 # A larger write is compared in part: a name costs two lookups a type, some 10 us each.
 MOST_NAMES = 20_000
 MOST_LISTED = 500
+# A DNAME that leads to itself makes ever longer names of each name.
+MOST_LED = 1_000
 _HIDDEN = (Fit.CUT, Fit.DNAME)
 
 
@@ -96,7 +98,7 @@ def compare(before: Zone, after: Zone, changes: Sequence[Change]) -> Differences
     for change in changes:
         written.setdefault(change.owner.lower(), set()).add(change.rdtype)
     kinds = {change.rdtype for change in changes}
-    names = _names(before, after, changes)
+    names, complete = _names(before, after, changes)
     own: list[Difference] = []
     others: list[Difference] = []
     for key in sorted(names, key=order)[:MOST_NAMES]:
@@ -110,7 +112,8 @@ def compare(before: Zone, after: Zone, changes: Sequence[Change]) -> Differences
                 own.append(Difference(name, rdtype, one, two, None, key))
             else:
                 others.append(Difference(name, rdtype, one, two, *_effect(key, *places)))
-    complete = len(names) <= MOST_NAMES and max(len(own), len(others)) <= MOST_LISTED
+    complete = complete and len(names) <= MOST_NAMES
+    complete = complete and max(len(own), len(others)) <= MOST_LISTED
     return Differences(tuple(own[:MOST_LISTED]), tuple(others[:MOST_LISTED]), complete)
 
 
@@ -122,8 +125,8 @@ def _essence(answer: Answer) -> tuple[object, ...]:
     return answer.rcode, answer.authoritative, answer.answer, cuts, glue
 
 
-def _names(before: Zone, after: Zone, changes: Sequence[Change]) -> dict[bytes, bytes]:
-    """Return the names whose answers may differ, by key as they are written."""
+def _names(before: Zone, after: Zone, changes: Sequence[Change]) -> tuple[dict[bytes, bytes], bool]:
+    """Return the names whose answers may differ, by key as written, and whether these are all."""
     names: dict[bytes, bytes] = {}
     covers: set[bytes] = set()
     for change in changes:
@@ -139,8 +142,7 @@ def _names(before: Zone, after: Zone, changes: Sequence[Change]) -> dict[bytes, 
         for key, entry in zone.entries.items():
             if any(key[at:] in covers for at in starts(key)[1:]):
                 names.setdefault(key, entry.owner)
-    _add_leading(names, before, after)
-    return names
+    return names, _add_leading(names, before, after)
 
 
 def _made_or_gone(before: Zone, after: Zone, owner: bytes) -> Iterator[bytes]:
@@ -157,8 +159,9 @@ def _add_below(names: dict[bytes, bytes], name: bytes) -> None:
         names.setdefault(ASTERISK + name.lower(), ASTERISK + name)
 
 
-def _add_leading(names: dict[bytes, bytes], before: Zone, after: Zone) -> None:
-    """Add the names whose CNAME, DNAME or delegation leads to one that is there already."""
+def _add_leading(names: dict[bytes, bytes], before: Zone, after: Zone) -> bool:
+    """Add the names whose CNAME, DNAME or delegation leads to one that is there already; False
+    where they are too many."""
     leading = {
         (key, entry.owner, rrset.rdtype, rdata.lower())
         for zone in (before, after)
@@ -167,8 +170,8 @@ def _add_leading(names: dict[bytes, bytes], before: Zone, after: Zone) -> None:
         if rrset.rdtype in (CNAME, DNAME, NS) and (rrset.rdtype != NS or key != zone.origin)
         for rdata in rrset.rdatas
     }
-    known = -1
-    while known < len(names) <= MOST_NAMES:
+    most, known = len(names) + MOST_LED, -1
+    while known < len(names) < most:
         known = len(names)
         for key, owner, rdtype, target in leading:
             touched = target in names or any(
@@ -183,6 +186,7 @@ def _add_leading(names: dict[bytes, bytes], before: Zone, after: Zone) -> None:
                     led = name[: -len(target)] + owner
                     if len(led) <= LONGEST:
                         names.setdefault(led.lower(), led)
+    return len(names) < most
 
 
 def _types(places: tuple[Place, Place], set_here: set[int], kinds: set[int]) -> set[int]:

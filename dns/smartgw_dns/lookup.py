@@ -23,7 +23,7 @@ A, AAAA = int(dns.rdatatype.A), int(dns.rdatatype.AAAA)
 MOST_STEPS = 16
 # Where in the rdata the name stands whose addresses a client asks for next: RFC 1035 3.3.9 and
 # 3.3.11, RFC 2782, RFC 9460 4.1.
-_TARGET_AT = {
+TARGET_AT = {
     NS: 0,
     int(dns.rdatatype.MX): 2,
     int(dns.rdatatype.SRV): 6,
@@ -199,11 +199,11 @@ def _smallest(entry: Entry) -> RRset | None:
 
 def _add_addresses(made: _Made, zone: Zone, rrset: RRset) -> None:
     """Add the addresses that the zone has for the targets of NS, MX, SRV, SVCB records."""
-    at = _TARGET_AT.get(rrset.rdtype)
+    at = TARGET_AT.get(rrset.rdtype)
     if at is None:
         return
     for rdata in rrset.rdatas:
-        entry = zone.entries.get(_target(rdata, at).lower())
+        entry = zone.entries.get(target_of(rdata, at).lower())
         if entry is None:
             continue
         for rdtype in (A, AAAA):
@@ -214,7 +214,8 @@ def _add_addresses(made: _Made, zone: Zone, rrset: RRset) -> None:
                 made.additional.append(Owned(entry.owner, addresses))
 
 
-def _target(rdata: bytes, at: int) -> bytes:
+def target_of(rdata: bytes, at: int) -> bytes:
+    """Return the name that stands at an offset of rdata."""
     end = at
     while length := rdata[end]:
         end += length + 1
