@@ -36,6 +36,7 @@ from smartgw.processes.sockets import Listener as Bound
 from smartgw.processes.sockets import Listeners
 from smartgw.processes.tally import exported
 from smartgw.processes.traffic import Traffic, own_endpoints
+from smartgw.proxy.explain import Question
 from smartgw.readiness import Readiness, judge
 from smartgw.state.desired import Desired, Difference
 from smartgw.state.durable import DurableState
@@ -364,6 +365,10 @@ class Gateway:
         """One of them, None when it is not known."""
         record = self._pool.record(host_id)
         return None if record is None else shown(record, self.drained_hosts)
+
+    async def explain(self, question: Question) -> dict[str, Any] | None:
+        """What would be done with a request; None: no process that carries traffic answers."""
+        return await self._carrier.explain(question)
 
     def metrics(self) -> Iterable[Family]:
         """The gateway's own counters (contract 11.3)."""

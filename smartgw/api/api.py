@@ -16,6 +16,7 @@ from smartgw.api.clusters import Clusters
 from smartgw.api.control import Control
 from smartgw.api.credentials import Credentials
 from smartgw.api.discovery import Discovery
+from smartgw.api.explain import Explain
 from smartgw.api.gateway import Gateway
 from smartgw.api.observed import HEALTHZ, Observed, healthz
 from smartgw.api.openapi import document
@@ -51,7 +52,11 @@ class Api:
         )
         self._internal: tuple[Bound, ...] = observed.open
         control = Control(lambda: gateway.durable, audit, lambda: gateway.base_domains)
-        self._control: tuple[Bound, ...] = (*control.bounds, *observed.control)
+        self._control: tuple[Bound, ...] = (
+            *control.bounds,
+            *observed.control,
+            *Explain(gateway).bounds,
+        )
 
     def operations(self, *, internal: bool, control: bool = True) -> tuple[Bound, ...]:
         """What is served at the internal listener, or else on the gateway's own hostnames."""

@@ -10,6 +10,7 @@ from smartgw.config_limits import Rates
 from smartgw.metrics import Family
 from smartgw.peers.directory import View
 from smartgw.processes.drain import Phase
+from smartgw.proxy.explain import Question
 from smartgw.state.durable import DurableState
 
 
@@ -135,6 +136,9 @@ class Gateway(Protocol):
 
     async def drain_host(self, host_id: str, *, undo: bool) -> bool:
         """Take a host out of choice for new requests, or back in; False: it is not known."""
+
+    async def explain(self, question: Question) -> dict[str, Any] | None:
+        """What would be done with a request; None: no process that carries traffic answers."""
 
     def metrics(self) -> Iterable[Family]:
         """The families of the gateway's own counters; readiness and hosts are added here."""

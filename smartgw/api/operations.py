@@ -5,6 +5,7 @@ object of a known form, of 64 KiB, with no parameter that is not known. What an 
 its handler's. From the same values openapi.py makes the description.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -24,6 +25,8 @@ from smartgw.api.tokens import Caller, Role
 from smartgw_hosts.strict_json import parse_object
 
 MAX_BODY: Final = 64 << 10
+_REFUSED_AFTER: Final = 0.005
+"""Seconds from a request's head to its 401: longer than the longest look at a credential takes."""
 _MAX_FAULTS = 20
 
 
@@ -127,12 +130,16 @@ class Guard:
         """Return who calls. Raises ApiError, the same for everybody who may not."""
         if access is Access.OPEN:
             return None
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
         fields = request.headers.getall("Authorization", ())
         if access is Access.SERVICE:
             caller = await self._credentials.service(fields, internal=self._internal)
         else:
             caller = await self._credentials.caller(fields)
         if caller is None:
+            # What was wrong is looked for in different places; all are told at the same time.
+            await asyncio.sleep(begun + _REFUSED_AFTER - loop.time())
             raise unauthorized(self._challenge())
         if caller.role is Role.SERVICE:
             request[OF_SERVICE] = True

@@ -26,6 +26,7 @@ COMMANDS = {
     "apps": "",
     "hosts": "",
     "enrol": "",
+    "explain": "",
     "token": "gateway",
     "replay": "gateway",
     "worker": "gateway",

@@ -1,11 +1,12 @@
 """Who carries a gateway's traffic, as the composition root sees it."""
 
 from collections.abc import Awaitable, Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from smartgw.config import Settings
 from smartgw.peers.directory import View
 from smartgw.processes.drain import Step
+from smartgw.proxy.explain import Question
 from smartgw.routing.table import HostUpdate
 from smartgw.state.desired import Desired
 
@@ -19,3 +20,4 @@ class Carrier(Protocol):
     def follow_clusters(self, view: View) -> None: ...
     def reload(self, settings: Settings, api: str | None) -> None: ...
     def order(self, step: Step) -> Awaitable[None]: ...
+    def explain(self, question: Question) -> Awaitable[dict[str, Any] | None]: ...

@@ -20,11 +20,13 @@ from smartgw.processes.sockets import Listener
 from smartgw.processes.tally import add
 from smartgw.processes.traffic import Endpoints
 from smartgw.proxy.counters import Counters
+from smartgw.proxy.explain import Question
 from smartgw.routing.table import HostUpdate
 from smartgw.state.desired import Desired
 
 START_SECONDS = 30.0
 SCRAPE_SECONDS = 0.5
+EXPLAIN_SECONDS = 1.0
 STOP_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
@@ -137,6 +139,17 @@ class Crew:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SCRAPE_SECONDS):
                     await asyncio.gather(*waiting)
+
+    async def explain(self, question: Question) -> dict[str, Any] | None:
+        """Have one of the workers that serve say what it would do with a request."""
+        for seat in self._seats:
+            if seat.serving.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(EXPLAIN_SECONDS):
+                        answer = await seat.explain(question)
+                    if answer is not None:
+                        return answer
+        return None
 
     def counters(self, own: Mapping[str, Any]) -> Counters:
         """The sum of `own`, of all workers, and of what those that died had counted."""

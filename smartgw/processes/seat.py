@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from smartgw import memory
@@ -29,6 +30,7 @@ from smartgw.processes.sockets import LINKS, Listener
 from smartgw.processes.tally import add, exported
 from smartgw.processes.traffic import Endpoints
 from smartgw.proxy.counters import Counters
+from smartgw.proxy.explain import Question
 from smartgw.routing.table import HostUpdate
 from smartgw.state.desired import Desired
 
@@ -112,6 +114,8 @@ class Seat:
         self._clusters_due = False
         self._wake = asyncio.Event()
         self._asked: asyncio.Future[None] | None = None
+        self._asked_about = 0
+        self._explaining: dict[int, asyncio.Future[dict[str, Any] | None]] = {}
         self._life: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -186,6 +190,14 @@ class Seat:
             self._asked = asyncio.get_running_loop().create_future()
             self.send({"type": "stats"})
         return asyncio.shield(self._asked)
+
+    def explain(self, question: Question) -> "asyncio.Future[dict[str, Any] | None]":
+        """Ask what it would do with a request; None when it is gone before it says so."""
+        answer: asyncio.Future[dict[str, Any] | None] = asyncio.get_running_loop().create_future()
+        self._asked_about += 1
+        self._explaining[self._asked_about] = answer
+        self.send({"type": "explain", "number": self._asked_about, "question": asdict(question)})
+        return answer
 
     def tick(self) -> None:
         """A second has passed: end a worker that says nothing."""
@@ -288,6 +300,8 @@ class Seat:
         match message["type"]:
             case "started":
                 self.serving.set()
+            case "explained":
+                self._explained(message["number"], message["answer"])
             case "suspect":
                 self._setup.on_suspect(str(message["host"]))
             case "stale":
@@ -298,6 +312,11 @@ class Seat:
                 self.memory = message["memory"]
                 self._cpu[0] = message["cpu"]
                 self._answered()
+
+    def _explained(self, number: int, answer: dict[str, Any] | None) -> None:
+        future = self._explaining.pop(number, None)
+        if future is not None and not future.done():
+            future.set_result(answer)
 
     def _closed(self) -> None:
         # It can neither be told anything any more nor say anything.
@@ -324,6 +343,8 @@ class Seat:
         self._cpu = [0.0, sum(self._cpu)]
         self.memory = 0
         self._answered()
+        for number in list(self._explaining):
+            self._explained(number, None)
 
     def _answered(self) -> None:
         if self._asked is not None and not self._asked.done():

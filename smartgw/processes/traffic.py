@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
 
 from smartgw import memory
 from smartgw.accesslog import AccessLog
@@ -22,6 +23,7 @@ from smartgw.processes.sockets import LINKS, Listener
 from smartgw.proxy.counters import Counters
 from smartgw.proxy.deadlines import Deadlines
 from smartgw.proxy.dialler import UNIX
+from smartgw.proxy.explain import Explanation, Question
 from smartgw.proxy.listener import Listening
 from smartgw.proxy.path import Path
 from smartgw.proxy.pools import Pools
@@ -200,6 +202,11 @@ class Traffic:
 
     def _publish(self, snapshot: Snapshot) -> None:
         self._path.snapshot = snapshot
+
+    async def explain(self, question: Question) -> dict[str, Any] | None:
+        """What would be done with a request that nobody has sent (contract 10.4)."""
+        now = asyncio.get_running_loop().time()
+        return Explanation(self._path, self._bounds, question, now).make()
 
     # ---- settings and the end ----
 

@@ -19,6 +19,7 @@ from smartgw.processes.messages import Message, hosts_of, registered_of, view_of
 from smartgw.processes.sockets import Listener, address_of
 from smartgw.processes.tally import exported
 from smartgw.processes.traffic import Traffic
+from smartgw.proxy.explain import Question
 
 REPORT_SECONDS = 1.0
 
@@ -107,6 +108,9 @@ class Worker:
                 self._send({"type": "started"})
             case "order":
                 await traffic.order(Step(message["step"]))
+            case "explain":
+                answer = await traffic.explain(Question(**message["question"]))
+                self._send({"type": "explained", "number": message["number"], "answer": answer})
             case "stats":
                 self._report()
 

@@ -5,7 +5,7 @@ charged, counted, logged or sent. It answers in JSON values, since it may be ask
 process.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from smartgw.errors import ANSWERS, REFUSED_MESSAGE, Reason
@@ -254,13 +254,3 @@ class Explanation:
 
     def _say(self, step: str, result: str) -> None:
         self._steps.append({"step": step, "result": result})
-
-
-def question_from(message: dict[str, Any]) -> Question:
-    """Return the question that a message holds."""
-    return Question(**message)
-
-
-def message_of(question: Question) -> dict[str, Any]:
-    """Return a question as it crosses a channel."""
-    return asdict(question)

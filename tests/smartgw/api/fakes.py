@@ -13,6 +13,7 @@ from smartgw.config_fields import Auth
 from smartgw.config_limits import Rates
 from smartgw.metrics import Family, counter
 from smartgw.processes.drain import Phase
+from smartgw.proxy.explain import Question
 from smartgw.state.durable import DurableState
 
 
@@ -63,6 +64,21 @@ class FakeLeaving:
         return not self.final
 
 
+REFUSED: Mapping[str, Any] = {
+    "outcome": "refused",
+    "status": 503,
+    "reason": "no_upstream",
+    "detail": "No healthy host serves this app now.",
+    "hostname": "shop.smart-app.test",
+    "app_id": "shop",
+    "policy": None,
+    "limit": None,
+    "cors": None,
+    "attempts": [],
+    "steps": [],
+}
+
+
 @dataclass(slots=True)
 class FakeGateway:
     leaving: FakeLeaving = field(default_factory=FakeLeaving)
@@ -74,6 +90,7 @@ class FakeGateway:
     base_domains: tuple[str, ...] = ("smart-app.test",)
     rates: Rates = field(default_factory=Rates)
     directory: Directory | None = None
+    explained: Mapping[str, Any] = field(default_factory=lambda: REFUSED)
 
     def status(self) -> Mapping[str, Any]:
         if self.broken:
@@ -94,6 +111,9 @@ class FakeGateway:
 
     def host(self, host_id: str) -> FakeHost | None:
         return next((host for host in self.all_hosts if host.host_id == host_id), None)
+
+    async def explain(self, question: Question) -> dict[str, Any] | None:
+        return None if self.broken else dict(self.explained)
 
     def metrics(self) -> Iterable[Family]:
         return [counter("smartgw_requests_total", "Requests.", 3)]

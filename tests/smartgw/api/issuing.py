@@ -17,6 +17,7 @@ from smartgw.config_fields import Auth
 
 NAME = "https://platform.example"
 AUDIENCE = "smartgw"
+API = "api.smart-app.test"
 
 
 def b64(data: bytes) -> str:
@@ -93,3 +94,16 @@ def auth(folder: Path, *kids: str) -> Auth:
     return Auth.model_validate(
         {"issuer": [{"issuer": NAME, "jwks_file": path, "roles": ["service", "session"]}]}
     )
+
+
+def settings(folder: Path) -> dict[str, Any]:
+    """The sections of a gateway's configuration that let the tests' services control it."""
+    path = folder / "issuer.jwks.json"
+    path.write_bytes(key_set("k1"))
+    issuer = {"issuer": NAME, "jwks_file": str(path), "roles": ["service", "session"]}
+    return {
+        "hostnames": [API],
+        "auth": {"issuer": [issuer]},
+        "log": {"access": "off", "audit": str(folder / "audit.jsonl")},
+        "state": {"bucket": "smartgw"},
+    }

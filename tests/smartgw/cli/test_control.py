@@ -16,7 +16,7 @@ from smartgw.api.operator import Operator
 from smartgw.cli import main
 from smartgw.config_fields import Auth
 from tests.apis import serving
-from tests.smartgw.api.fakes import FakeGateway, FakeHost
+from tests.smartgw.api.fakes import REFUSED, FakeGateway, FakeHost
 from tests.smartgw.api.stores import MemoryStore
 
 KEY = "ed25519:11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
@@ -153,7 +153,7 @@ async def test_wrong_usage(run: Run, words: tuple[str, ...]) -> None:
     assert (code, err.startswith("usage: ")) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["apps", "hosts", "enrol", "token"])
+@pytest.mark.parametrize("command", ["apps", "hosts", "enrol", "explain", "token"])
 async def test_help_teaches(run: Run, command: str) -> None:
     """12.4: --help has examples that the command line takes."""
     code, out, _ = await run(command, "--help")
@@ -207,6 +207,67 @@ async def test_a_host_is_enrolled_and_removed(run: Run) -> None:
     assert json.loads(out) == {"enrolments": []}
     code, _, err = await run("enrol", "shop-3", "--key", "ed25519:x", "--app", "a")
     assert (code, "/key: public key" in err) == (1, True)
+
+
+# ---- explain ----
+
+
+async def test_a_refusal_is_explained(run: Run, gateway: Gateway) -> None:
+    """10.4, 12.4: what would be done, and why: the hosts that get no requests, with reasons."""
+    gateway.all_hosts = [FakeHost("h1", state="unhealthy", reason="lease_expired")]
+    code, out, _ = await run("explain", "shop.smart-app.test")
+    lines = out.splitlines()
+    assert (code, lines[0]) == (0, "g1 of cluster east: 503 no_upstream")
+    assert "  no request h1 is unhealthy: lease_expired" in lines
+    assert "  app        shop (not registered, but announced)" in lines
+    code, out, _ = await run("explain", "shop.smart-app.test", "--json")
+    (found,) = json.loads(out)["gateways"]
+    assert (found["registered"], found["status"]) == (False, 503)
+
+
+async def test_what_would_serve_it_is_shown(run: Run, gateway: Gateway) -> None:
+    """10.4: who would be asked, one after the other."""
+    host = {
+        **{"host_id": "h1", "address": "http://10.0.0.5:9000", "weight": 100},
+        **{"outstanding": 2, "suspect": True},
+    }
+    gateway.explained = {
+        **REFUSED,
+        **{"outcome": "forwarded", "status": None, "reason": None},
+        "cors": {"origin": "https://a.example", "allowed": False},
+        "steps": [{"step": "plan", "result": "the app is west's to serve"}],
+        "attempts": [
+            {
+                **{"place": "owner", "cluster": "west", "set_aside": True},
+                **{"hosts": [], "hosts_total": None},
+            },
+            {
+                **{"place": "local", "cluster": "east", "set_aside": False},
+                **{"hosts": [host], "hosts_total": 3},
+            },
+        ],
+    }
+    code, out, _ = await run("explain", "shop.smart-app.test", "--client", "203.0.113.7")
+    assert (code, out.splitlines()[0]) == (0, "g1 of cluster east: sent on to west")
+    assert "  first      owner: west, set aside for it keeps failing\n" in out
+    assert "suspect\n             ... and 2 more\n" in out
+    assert "pages of https://a.example may not read the answer" in out
+
+
+@pytest.mark.parametrize(
+    "words", [("--client", "x"), ("--method", "G T"), ("--path", "x"), ("--origin", "a b")]
+)
+async def test_what_cannot_be_asked_about(run: Run, words: tuple[str, ...]) -> None:
+    """10.4: a question that is none is refused with what would be right."""
+    code, _, err = await run("explain", "shop.smart-app.test", *words)
+    assert (code, err.startswith(f"smartgw explain: {words[0][2:]}: ")) == (1, True)
+
+
+async def test_nobody_carries_traffic(run: Run, gateway: Gateway) -> None:
+    """10.4: without a process that carries traffic there is no answer to give."""
+    gateway.broken = True
+    code, _, err = await run("explain", "shop.smart-app.test")
+    assert (code, err) == (1, "smartgw explain: no worker answers; ask again\n")
 
 
 # ---- tokens ----

@@ -95,6 +95,9 @@ class Gateway:
     def hosts(self) -> Sequence[Host]:
         return self.all_hosts
 
+    async def explain(self, question: Any) -> None:
+        return None
+
     def host(self, host_id: str) -> Host | None:
         return None
 
