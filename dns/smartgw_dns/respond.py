@@ -155,9 +155,10 @@ class Responder:
             return written
         alike = _alike(qname, place)
         answer = self._catalog.lookup_wire(alike, qtype)
+        account = (place.key, qtype)
         if not _serves_all(answer, place):
-            return _write(self._catalog.lookup_wire(qname, qtype), qname, known)
-        written = _write(answer, alike, known)
+            return _write(self._catalog.lookup_wire(qname, qtype), qname, account)
+        written = _write(answer, alike, account)
         if len(self._written) >= _MOST_KEPT:
             self._written.clear()
         self._written[known] = written

@@ -1,0 +1,87 @@
+"""What packets ask: those of the plain form are read as dnspython reads them, the rest safely."""
+
+from __future__ import annotations
+
+import dns.edns
+import dns.message
+import dns.name
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smartgw_dns.names import wire_of
+from smartgw_dns.query import Query, plain, read
+
+LABELS = st.lists(st.binary(min_size=1, max_size=63), max_size=5).map(
+    lambda labels: b"".join(bytes((len(label),)) + label for label in labels) + b"\0"
+)
+OPTIONS = st.sampled_from(
+    [
+        None,
+        b"",
+        b"\0\x0a\0\x08" + bytes(8),
+        b"\0\x0a\0\x18" + bytes(24),
+        b"\0\x0a\0\x09" + bytes(9),
+        b"\0\x08\0\x04\0\1\0\0",
+        b"\0\x0a\0\x08" + bytes(8) + b"\0\x03\0\0",
+        b"\0\x0a",
+    ]
+)
+
+
+@st.composite
+def packets(draw: st.DrawFn) -> bytes:
+    """Queries, nearly all of them well formed."""
+    flags = draw(st.sampled_from([0, 0x0100, 0x0110, 0x0120, 0x8000, 0x2800, 0x0400]))
+    options = draw(OPTIONS)
+    counts = draw(
+        st.sampled_from([(1, 0, 0), (1, 0, 0), (1, 0, 0), (0, 0, 0), (2, 0, 0), (1, 1, 0)])
+    )
+    packet = draw(st.binary(min_size=2, max_size=2)) + flags.to_bytes(2, "big")
+    packet += b"".join(count.to_bytes(2, "big") for count in counts)
+    packet += (options is not None).to_bytes(2, "big")
+    packet += draw(LABELS) + draw(st.sampled_from([b"\0\1\0\1", b"\0\xff\0\1", b"\0\1\0\3"]))
+    if options is not None:
+        head = draw(st.sampled_from([b"\0\0\x29\x04\xd0\0\0\x80\0", b"\0\0\x29\0\0\0\1\0\0"]))
+        packet += head + len(options).to_bytes(2, "big") + options
+    return packet + draw(st.sampled_from([b"", b"", b"", b"x"]))
+
+
+@given(packets())
+def test_the_plain_form_is_read_as_dnspython_reads_it(packet: bytes) -> None:
+    """8.3: what is read without dnspython is what it would have read."""
+    got = plain(packet)
+    if got is None:
+        return
+    message = dns.message.from_wire(packet)
+    (question,) = message.question
+    assert (got.qname, got.qtype, got.qclass) == (
+        wire_of(question.name),
+        question.rdtype,
+        question.rdclass,
+    )
+    assert (got.edns is not None) == (message.edns == 0)
+    if got.edns is not None:
+        assert got.edns.payload == message.payload
+        assert got.edns.dnssec_ok == bool(message.ednsflags & 0x8000)
+        cookies = [o.to_wire() for o in message.options if o.otype == dns.edns.OptionType.COOKIE]
+        assert got.edns.cookie == b"".join(cookie or b"" for cookie in cookies)
+
+
+@given(packets() | st.binary(max_size=80), st.integers(0, 90), st.binary(max_size=2))
+def test_no_packet_is_a_crash(packet: bytes, cut: int, more: bytes) -> None:
+    """8.4: whatever comes, it is a question, an error, or nothing."""
+    query = read(packet[:cut] + more)
+    if query is None:
+        return
+    assert isinstance(query, Query)
+    assert query.error in (0, 1, 4, 9, 16)
+    assert query.error or query.qname or query.edns
+
+
+def test_a_signed_query_is_told_that_we_have_no_such_key() -> None:
+    """8.4: AXFR only to TSIG keys; a key that nobody has is refused (RFC 8945 5.2.1)."""
+    query = dns.message.make_query("z.", "AXFR")
+    query.use_tsig({dns.name.from_text("key."): b"secret"}, "key.")
+    got = read(query.to_wire())
+    assert got is not None
+    assert got.error == 9
