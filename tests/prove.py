@@ -262,6 +262,31 @@ CHECKS = (
         ("python", "-m", "tests.drills.directory"),
     ),
     Check(
+        "credentials",
+        "Every control route, no, forged, expired and other bad credentials: one and the same 401.",
+        pytest("tests/smartgw/api/test_access.py", "tests/smartgw/api/test_tokens.py"),
+    ),
+    Check(
+        "refusals",
+        "How long a 401 takes tells nothing of what was wrong: all kinds within 1.1x.",
+        ("python", "-m", "tests.drills.refusals"),
+    ),
+    Check(
+        "description",
+        "2,000 generated requests against the API's description: no server error, no other status.",
+        ("python", "-m", "tests.api_cases", "--cases", "2000"),
+    ),
+    Check(
+        "explain",
+        "`explain` says what the request then gets, in 20 situations, and does nothing.",
+        pytest("tests/smartgw/api/test_control_plane.py", "-k", "explain"),
+    ),
+    Check(
+        "control-plane",
+        "A write at one gateway is in force at all within 2 s, whole or refused, and audited.",
+        pytest("tests/smartgw/api/test_control_plane.py", "tests/smartgw/api/test_control.py"),
+    ),
+    Check(
         "layout",
         "Who may import whom and who may do I/O holds for every module.",
         pytest("tests/test_layering.py"),

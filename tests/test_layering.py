@@ -85,7 +85,7 @@ DOES_IO = {
 # Within a package that does I/O, what is pure all the same.
 PURE = {
     *("smartgw.proxy.headers", "smartgw.proxy.choice", "smartgw.proxy.counters"),
-    *("smartgw.proxy.websocket", "smartgw.api.tokens"),
+    *("smartgw.proxy.websocket", "smartgw.api.tokens", "smartgw.api.models"),
     *("smartgw.state.snapshot", "smartgw.state.names", "smartgw.state.records"),
     *("smartgw.state.desired", "smartgw.state.durable", "smartgw.state.jetstream"),
     *("smartgw.processes.drain", "smartgw.processes.messages", "smartgw.processes.reload"),
