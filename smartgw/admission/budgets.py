@@ -9,8 +9,9 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from smartgw.admission.span import SECOND, Span
 from smartgw.admission.table import Table
-from smartgw.admission.window import DAY, NEVER, SECOND, Quota, Span, Window
+from smartgw.admission.window import DAY, NEVER, Quota, Window
 
 MOST_QUOTAS: Final = 200_000
 """Daily quotas in memory, 250 bytes each; whoever comes when they are all in use is not served."""

@@ -17,8 +17,8 @@ from smartgw.admission.budgets import (
     outcome,
 )
 from smartgw.admission.shared_counters import BROKEN, Check, SharedCounters
+from smartgw.admission.span import Span
 from smartgw.admission.table import Table
-from smartgw.admission.window import Span
 from smartgw.proxy.counters import Counters
 
 

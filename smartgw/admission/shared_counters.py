@@ -17,9 +17,9 @@ import hiredis
 
 from smartgw.admission import store_places
 from smartgw.admission.breaker import Breaker, Fault, fault_of
+from smartgw.admission.span import SECOND
 from smartgw.admission.store_connection import StoreConnection, StoreError, pack
 from smartgw.admission.store_places import Places
-from smartgw.admission.window import SECOND
 
 if TYPE_CHECKING:
     from smartgw.proxy.counters import Counters

@@ -8,7 +8,8 @@ window.py's, whose limit it is the caller's.
 from collections.abc import Hashable
 from typing import Final
 
-from smartgw.admission.window import Span, Window
+from smartgw.admission.span import Span
+from smartgw.admission.window import Window
 
 SHARED: Final = 16_384
 """Windows that newcomers share when there is no room. A flood of millions of callers puts some

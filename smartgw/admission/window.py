@@ -5,40 +5,15 @@ Never admits early. Whose windows there are is table.py's; window.lua does the s
 Times are whole microseconds.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
-SECOND: Final = 1_000_000
+from smartgw.admission.span import SECOND, Span
+
 DAY: Final = 86_400 * SECOND
 NEVER: Final = -1
 """The wait for more than a window can ever hold."""
 
-_CELLS: Final = 240
-_PLACES: Final = 250
-"""A cell is cut into so many places, so that one byte tells where in it a stamp is."""
 _MOST: Final = 255
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """How long a window is, and how finely it remembers; microseconds.
-
-    Attributes:
-        length: of the window (t-length, t].
-        cell: stamps within one cell are merged into the last of them; a 240th of the length.
-        place: a merged stamp is remembered as so many of these, rounded up.
-    """
-
-    length: int
-    cell: int
-    place: int
-
-    @classmethod
-    def of(cls, seconds: float) -> "Span":
-        """Return the span of a window of so many seconds, at least one thousandth."""
-        length = round(seconds * SECOND)
-        place = max(1, -(-length // (_CELLS * _PLACES)))
-        return cls(length, place * _PLACES, place)
 
 
 class Window:

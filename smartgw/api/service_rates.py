@@ -9,8 +9,8 @@ import math
 import time
 from collections.abc import Callable
 
+from smartgw.admission.span import SECOND, Span
 from smartgw.admission.table import Table
-from smartgw.admission.window import SECOND, Span
 from smartgw.api.answers import ApiError
 from smartgw.api.tokens import Caller
 from smartgw.config_limits import Rates

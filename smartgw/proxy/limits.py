@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from smartgw.admission.callers import caller_of
 from smartgw.admission.shared_counters import BROKEN, SharedCounters
+from smartgw.admission.span import SECOND, Span
 from smartgw.admission.table import Table
-from smartgw.admission.window import SECOND, Span
 from smartgw.errors import Reason
 from smartgw.proxy.counters import Counters
 from smartgw.proxy.exchange import Exchange, Taken
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from smartgw.config import Settings
     from smartgw.proxy.path import Path
 
-# Only to be spared work, so both are emptied when they are full.
+# Only to be spared work, so each is emptied when it is full.
 _MOST_CALLERS: Final = 16_384
 _MOST_REFUSED: Final = 16_384
+_MOST_LINES: Final = 8_192
 _TIDY_SECONDS: Final = 1.0
 _ns = time.monotonic_ns
 
@@ -77,15 +78,20 @@ class Limits:
         self._counters = counters
         self._table = Table(self._span, rates.callers)
         self._callers: dict[str, str] = {}
+        self._heads: dict[tuple[str, int, int], bytes] = {}
+        self._tails = [
+            b"%d\r\nX-RateLimit-Reset: %d" % (seconds, seconds)
+            for seconds in range(self._seconds + 1)
+        ]
         self._refused: dict[Hashable, tuple[int, int, int]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._unknown = self._own = self._app = self._signed = 0
+        self._unknown = self._own = self._app = self._proofs = 0
 
     def configure(self, settings: "Settings") -> None:
         """Put other limits in force; what was counted counts on."""
         rates = settings.rates
         self._app, self._unknown, self._own = rates.requests, rates.unknown, rates.own
-        self._signed = rates.services
+        self._proofs = rates.services
 
     def start(self, store: SharedCounters | None) -> None:
         """Forget callers that are gone from now on, and count with `store` if there is one."""
@@ -229,7 +235,7 @@ class Limits:
         caller = self._place(exchange.route, exchange.client).caller
         now = _ns() // 1000
         window = self._table.find((SIGNED.name, "", caller), now)
-        return window.charge(now, 1, self._signed, self._span) == 0
+        return window.charge(now, 1, self._proofs, self._span) == 0
 
     # ---- the cluster's count ----
 
@@ -328,12 +334,20 @@ class Limits:
         """Return the lines, joined by CRLF. `reset`: microseconds until Remaining next rises."""
         limit = place.limit
         left = limit - used if used < limit else 0
+        heads = self._heads
+        head = heads.get((place.kind.name, limit, left))
+        if head is None:
+            if len(heads) >= _MOST_LINES:
+                heads.clear()
+            name = place.kind.field
+            head = heads[(place.kind.name, limit, left)] = (
+                b"X-RateLimit-Limit: %d\r\nX-RateLimit-Remaining: %d\r\n"
+                b'RateLimit-Policy: "%b";q=%d;w=%d\r\nRateLimit: "%b";r=%d;t='
+            ) % (limit, left, name, limit, self._seconds, name, left)
         seconds = -(-reset // SECOND)
-        name = place.kind.field
-        return (
-            b"X-RateLimit-Limit: %d\r\nX-RateLimit-Remaining: %d\r\nX-RateLimit-Reset: %d\r\n"
-            b'RateLimit-Policy: "%b";q=%d;w=%d\r\nRateLimit: "%b";r=%d;t=%d'
-        ) % (limit, left, seconds, name, limit, self._seconds, name, left, seconds)
+        tails = self._tails
+        # The store's word is not taken for more than a window can be.
+        return head + tails[seconds if 0 <= seconds < len(tails) else len(tails) - 1]
 
 
 def _nobody(asked: object, wait: int, results: Sequence[int]) -> None:

@@ -20,8 +20,9 @@ from smartgw.admission.budgets import (
     identity_key,
 )
 from smartgw.admission.meter import Meter
+from smartgw.admission.span import SECOND, Span
 from smartgw.admission.table import Table
-from smartgw.admission.window import DAY, SECOND, Span
+from smartgw.admission.window import DAY
 from smartgw.proxy.counters import Counters
 from tests.servers import Valkey
 from tests.smartgw.admission.asking import asking, at, until

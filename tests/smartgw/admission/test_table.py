@@ -8,8 +8,9 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
+from smartgw.admission.span import SECOND, Span
 from smartgw.admission.table import SHARED, Table
-from smartgw.admission.window import SECOND, Span, Window
+from smartgw.admission.window import Window
 
 MINUTE = Span.of(60)
 

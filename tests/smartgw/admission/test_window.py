@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smartgw.admission.window import DAY, NEVER, SECOND, Quota, Span, Window
+from smartgw.admission.span import SECOND, Span
+from smartgw.admission.window import DAY, NEVER, Quota, Window
 
 MINUTE = Span.of(60)
 LIMIT = 600

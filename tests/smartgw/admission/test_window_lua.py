@@ -19,9 +19,10 @@ from smartgw.admission.budgets import (
     outcome,
 )
 from smartgw.admission.shared_counters import BROKEN, SCRIPT, Check, words
+from smartgw.admission.span import SECOND, Span
 from smartgw.admission.store_connection import pack
 from smartgw.admission.table import Table
-from smartgw.admission.window import SECOND, Span, Window
+from smartgw.admission.window import Window
 from tests.servers import Valkey
 
 CLOCK = "local clock = redis.call('TIME')\nlocal now = clock[1] * 1000000 + clock[2]"
