@@ -55,6 +55,7 @@ class SharedCounters:
     Attributes:
         breaker: whether the store is asked.
         prefix: how every key begins; it holds the hash tag, so all are on one server.
+        tried: set when the store was found for the first time, or not.
         now: the store's time at its last answer, microseconds since the epoch.
     """
 
@@ -64,6 +65,7 @@ class SharedCounters:
         """`budget`: seconds for an answer. `term`: those of a window."""
         self.breaker = Breaker(term)
         self.prefix = f"sg1:{{{tag}}}:"
+        self.tried = asyncio.Event()
         self.now = 0
         self._places = places
         self._tag = tag
@@ -248,6 +250,7 @@ class SharedCounters:
         if self.breaker.fault is not fault:
             _log.warning("the store of the counters cannot be asked (%s): %s", fault, text)
         self.breaker.open(fault, self._loop.time())
+        self.tried.set()
         return self.breaker.delay()
 
     def _begin(self, connection: StoreConnection) -> None:
@@ -258,6 +261,7 @@ class SharedCounters:
         connection.on_lost = self._fail
         self.breaker.close(self._loop.time())
         self._counters.store_away = 0
+        self.tried.set()
 
 
 _Asked = tuple[Sequence[Check], Then, object, float]

@@ -13,6 +13,8 @@ from typing import Any
 
 from smartgw import memory
 from smartgw.accesslog import AccessLog
+from smartgw.admission.meter import Meter
+from smartgw.admission.shared_counters import SharedCounters
 from smartgw.config import Settings
 from smartgw.peers import certificate
 from smartgw.peers.directory import View
@@ -37,7 +39,7 @@ from smartgw.routing.table import (
     Snapshot,
 )
 from smartgw.state.desired import Desired
-from smartgw.wiring import identity_of
+from smartgw.wiring import identity_of, store_places
 from smartgw_hosts.http1 import Bounds
 
 Endpoints = frozenset[tuple[str, int]]
@@ -77,6 +79,7 @@ class Traffic:
         self._path.ask_for_clusters = on_stale
         self.pools.path = self._path
         self._listening = Listening(settings, self._path, loop, self._watch, self._bounds)
+        self._settings = settings
         self._cluster = settings.cluster
         self._identity = identity_of(settings)
         self._ring: Keyring | None = None
@@ -101,16 +104,31 @@ class Traffic:
         self._publish(self._table.snapshot)
 
     def start(self) -> None:
-        """Begin to watch deadlines and to write the log. OSError: the log cannot be opened."""
+        """Begin to watch deadlines, to write the log and to look for the store of the counters.
+        OSError: the log cannot be opened, or a file of the store not be read.
+        """
         self.log.start()
         self._watch.start()
+        settings, places = self._settings, store_places(self._settings)
+        store = None
+        if places is not None:
+            budget, term = settings.store.budget, settings.rates.window
+            store = SharedCounters(places, settings.cluster, budget, term, self.counters)
+        self._path.limits.start(store)
         memory.keep_for_traffic()
+
+    @property
+    def meter(self) -> Meter:
+        """Charges budgets where this process counts (contract 6.6)."""
+        return self._path.limits.meter
 
     async def accept(self) -> None:
         """Take clients from now on."""
         listening = self._listening
         if listening.accepting:
             return
+        # So that nobody is counted apart for the milliseconds that it takes.
+        await self._path.limits.store_tried()
         await listening.listen(one.socket for one in self._listeners if one.name != LINKS)
         links = [one.socket for one in self._listeners if one.name == LINKS]
         if links and self._identity is not None:
@@ -250,6 +268,7 @@ class Traffic:
         await self._whereabouts.stop()
         await self.pools.close()
         self._watch.stop()
+        await self._path.limits.stop()
         await self.log.stop()
 
     def _bound(self, settings: Settings) -> None:

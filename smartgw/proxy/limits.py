@@ -5,11 +5,13 @@ shared counters are away (6.6). How a window counts is admission's; what is answ
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from smartgw.admission.callers import caller_of
+from smartgw.admission.meter import Meter
 from smartgw.admission.shared_counters import BROKEN, SharedCounters
 from smartgw.admission.span import SECOND, Span
 from smartgw.admission.table import Table
@@ -66,6 +68,7 @@ class Limits:
 
     Attributes:
         store: the shared counters, None where this process is the only one.
+        meter: charges several budgets at once, where this counts.
     """
 
     def __init__(self, settings: "Settings", counters: Counters, path: "Path") -> None:
@@ -74,9 +77,10 @@ class Limits:
         self.store: SharedCounters | None = None
         self._path = path
         self._span = Span.of(rates.window)
-        self._seconds = round(rates.window)
+        self._seconds = math.ceil(rates.window)
         self._counters = counters
         self._table = Table(self._span, rates.callers)
+        self.meter = Meter(self._table, counters)
         self._callers: dict[str, str] = {}
         self._heads: dict[tuple[str, int, int], bytes] = {}
         self._tails = [
@@ -95,10 +99,15 @@ class Limits:
 
     def start(self, store: SharedCounters | None) -> None:
         """Forget callers that are gone from now on, and count with `store` if there is one."""
-        self.store = store
+        self.store = self.meter.store = store
         if store is not None:
             store.start()
         self._tidy()
+
+    async def store_tried(self) -> None:
+        """Wait until the store was found, or not; a second at most."""
+        if self.store is not None:
+            await self.store.tried.wait()
 
     async def stop(self) -> None:
         """Let go of the store."""
