@@ -163,7 +163,11 @@ class Gateway:
         self._discovery = Listener(
             self._bus, self._pool, self._trust, self._traffic.pools, self._changed
         )
-        await self._discovery.start(await self._state.load())
+        known = await self._state.load()
+        if self._shared is not None and (desired := await self._shared.load()) is not None:
+            # Before any host: of some it says who they are, of some apps that they are suspended.
+            self._decided(desired, Difference(frozenset(a.app_id for a in desired.apps()), True))
+        await self._discovery.start(known)
         self._state.start(lambda: self._listened)
         await self._bus.start()
         if self._shared is not None:
@@ -281,8 +285,10 @@ class Gateway:
         """The next generation serves: whoever asks from now on is its."""
         await self.leaving.begin(wait=False, final=True)
         await self._doors.close_internal()
-        # The last good hosts are the next generation's to keep.
+        # What outlives a restart is the next generation's to keep.
         await self._state.stop()
+        if self._shared is not None:
+            await self._shared.hand_over()
 
     # ---- what the APIs read ----
 

@@ -245,6 +245,10 @@ class Draft:
         self._put(key, old, None if entry.value is None else _read(entry))
         return True
 
+    def keep(self, key: str, stored: Stored | Skipped) -> None:
+        """Put in place what was read already."""
+        self._put(key, self._records.get(key), stored)
+
     def forget(self, key: str, sweep: Sweep) -> None:
         """Take out what the sweep missed, unless it was written since."""
         old = self._records.get(key)

@@ -1,27 +1,28 @@
-"""The folder of the last good snapshot (contract 11.2).
+"""The folder of what outlives a restart (contract 11.2).
 
-Owns its files: how a snapshot is written so that a whole one is always there, what becomes of one
-that is refused, the generation that was reached, and the identity that signs when no other is
-named. One process writes at a time. All calls block; last_good.py says when they are made.
+Owns its files: how one is written so that a whole one is always there, what becomes of one that is
+refused, the generation that was reached, and the identity that signs when no other is named. One
+process writes at a time. All calls block; keeping.py says when they are made.
 """
 
 import contextlib
 import fcntl
 import logging
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
-from smartgw.state import snapshot
-from smartgw.state.snapshot import Contents, Fault, SnapshotRefused
+from smartgw.state.sealed import Fault, SnapshotRefused, Stamp
 from smartgw_hosts import keyfile
-from smartgw_hosts.identity import Identity
+from smartgw_hosts.identity import Identity, PublicKey
 
 KEPT_ASIDE: Final = 5
 """Refused files that are kept to be looked at."""
-_SNAPSHOT, _GENERATION, _SEED, _LOCK = "snapshot", "generation", "identity.seed", "lock"
+_SEED = "identity.seed"
 _REMEDIES = {
-    Fault.ROLLED_BACK: "to go back on purpose remove the file named generation first",
+    Fault.ROLLED_BACK: "to go back on purpose remove the file named {generation} first",
     Fault.FOREIGN_KEY: "a new identity cannot vouch for the old one's files: expected after a "
     "change of identity.seed_file",
     Fault.FOREIGN_CLUSTER: "give each cluster a state.dir of its own",
@@ -30,11 +31,48 @@ _REMEDIES = {
 _log = logging.getLogger(__name__)
 
 
-class StateFolder:
-    """`path` is made when its parent is there. `refused` is why the last `load` gave nothing."""
+class Generation(Protocol):
+    """What a file says, whatever else."""
 
-    def __init__(self, path: Path, cluster: str, seed_file: Path | None = None) -> None:
+    @property
+    def generation(self) -> int: ...
+
+
+T_co = TypeVar("T_co", bound=Generation, covariant=True)
+
+
+class Decode(Protocol[T_co]):
+    """Reads a file; raises SnapshotRefused. `seen` is the highest generation reached."""
+
+    def __call__(self, data: bytes, *, cluster: str, key: PublicKey, seen: int) -> T_co: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T_co]):
+    """One of the files. `prefix` begins the names of what belongs to it, `lost` says what makes up
+    for it when it is refused.
+    """
+
+    name: str
+    prefix: str
+    most: int
+    decode: Decode[T_co]
+    lost: str
+
+
+Encode = Callable[[Stamp, Identity], bytes]
+
+
+class StateFolder(Generic[T_co]):
+    """A folder, for one kind of file in it. `path` is made when its parent is there. `refused` is
+    why the last `load` gave nothing.
+    """
+
+    def __init__(
+        self, path: Path, cluster: str, kind: Kind[T_co], seed_file: Path | None = None
+    ) -> None:
         self.path = path
+        self._kind = kind
         self.refused: Fault | None = None
         self.generation = 0
         self._cluster = cluster
@@ -42,19 +80,19 @@ class StateFolder:
         self._identity: Identity | None = None
         self._lock: int | None = None
 
-    def load(self) -> Contents | None:
-        """Read the snapshot; one that is refused is set aside, with a reason in the log.
+    def load(self) -> T_co | None:
+        """Read the file; one that is refused is set aside, with a reason in the log.
 
         Raises:
             OSError, keyfile.KeyFileError: the folder or the identity cannot be used.
         """
         identity = self._prepare()
-        path = self.path / _SNAPSHOT
+        path = self.path / self._kind.name
         self.refused = None
         try:
             with open(path, "rb", opener=keyfile.open_at_once) as file:
-                data = file.read(snapshot.MAX_BYTES + 1)
-            contents = snapshot.decode(
+                data = file.read(self._kind.most + 1)
+            contents = self._kind.decode(
                 data,
                 cluster=self._cluster,
                 key=identity.public_key,
@@ -71,8 +109,8 @@ class StateFolder:
         self.generation = contents.generation
         return contents
 
-    def write(self, hosts: list[str], time: float) -> None:
-        """Put a new snapshot in place of the old one, or leave that as it is.
+    def write(self, encode: Encode, time: float) -> None:
+        """Put a new file in place of the old one, or leave that as it is.
 
         Raises:
             OSError, keyfile.KeyFileError: it could not be written.
@@ -81,19 +119,26 @@ class StateFolder:
         self._take_lock()
         # Another process may have written since we looked: that of before a handover.
         generation = max(self.generation, self._reached()) + 1
-        data = snapshot.encode(
-            hosts, cluster=self._cluster, generation=generation, time=time, identity=identity
-        )
-        self._replace(_SNAPSHOT, data)
+        data = encode(Stamp(self._cluster, generation, time), identity)
+        self._replace(self._kind.name, data)
         self.generation = generation
-        # Second, so that a kill in between leaves a snapshot above the number, not below.
-        self._replace(_GENERATION, b"%d\n" % generation)
+        # Second, so that a kill in between leaves a file above the number, not below.
+        self._replace(self._generation_file, b"%d\n" % generation)
 
     def close(self) -> None:
         """Let another process write."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    @property
+    def name(self) -> str:
+        """Of the file."""
+        return self._kind.name
+
+    @property
+    def _generation_file(self) -> str:
+        return f"{self._kind.prefix}generation"
 
     def _prepare(self) -> Identity:
         with contextlib.suppress(FileExistsError):
@@ -123,7 +168,7 @@ class StateFolder:
     def _take_lock(self) -> None:
         if self._lock is None:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            descriptor = os.open(self.path / _LOCK, flags, 0o600)
+            descriptor = os.open(self.path / f"{self._kind.prefix}lock", flags, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -134,7 +179,7 @@ class StateFolder:
     def _reached(self) -> int:
         """The highest generation that was written here, 0 when that is not known."""
         try:
-            text = (self.path / _GENERATION).read_bytes()[:32].strip()
+            text = (self.path / self._generation_file).read_bytes()[:32].strip()
         except OSError:
             return 0
         return int(text) if text.isdigit() else 0
@@ -162,9 +207,9 @@ class StateFolder:
     def _set_aside(self, fault: Fault, text: str) -> None:
         """Keep a refused file for whoever wants to know, out of the way of the next."""
         self.refused = fault
-        path = self.path / _SNAPSHOT
-        remedy = _REMEDIES.get(fault, "hosts will be known when the bus tells of them")
-        prefix = f"{_SNAPSHOT}.refused-"
+        path = self.path / self._kind.name
+        remedy = _REMEDIES.get(fault, self._kind.lost).format(generation=self._generation_file)
+        prefix = f"{self._kind.name}.refused-"
         try:
             aside = {_number(name): name for name in os.listdir(self.path) if prefix in name}
             number = max(aside, default=0) + 1

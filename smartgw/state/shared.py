@@ -10,6 +10,9 @@ from typing import Any
 from smartgw.config import Settings
 from smartgw.metrics import Family, counter, gauge
 from smartgw.routing.reserved import Reserved
+from smartgw.state.decisions import Decisions
+from smartgw.state.desired import Desired, Difference
+from smartgw.state.last_desired import LastDesired
 from smartgw.state.store import Store
 from smartgw.state.view import OnChange
 from smartgw_hosts.bus import Bus
@@ -39,20 +42,48 @@ class SharedState:
             replicas=settings.state.replicas,
             reconcile=settings.state.reconcile,
             reserved=reserved(settings),
-            on_change=on_change,
+            on_change=self._changed,
             on_loaded=on_loaded,
         )
-        self._restored = False
+        self._on_change = on_change
+        self._restored: Decisions | None = None
+        self._kept: LastDesired | None = None
+        if settings.state.dir is not None:
+            self._kept = LastDesired(
+                settings.state.dir,
+                settings.cluster,
+                settings.identity.seed_file,
+                lambda: self.store.desired,
+            )
+
+    async def load(self) -> Desired | None:
+        """Put in force what was kept over a restart, if there is anything; never raises."""
+        if self._kept is None:
+            return None
+        self._restored = await self._kept.load()
+        if self._restored is None:
+            return None
+        self.store.restore(self._restored.desired, self._restored.time)
+        return self._restored.desired
 
     async def start(self) -> None:
         """Begin to follow the bucket; returns at once, whether or not the bus answers."""
         self.store.start()
+        if self._kept is not None:
+            self._kept.start(lambda: self.store.loaded)
         await self._bus.start()
 
     async def stop(self) -> None:
-        """End it."""
+        """End it; a second time nothing."""
+        if self._kept is not None:
+            await self._kept.stop()
         await self.store.stop()
         await self._bus.stop()
+
+    async def hand_over(self) -> None:
+        """Write what is not yet written, for the generation that comes to go on."""
+        if self._kept is not None:
+            await self._kept.stop()
 
     def reload(self, settings: Settings) -> None:
         """Put other base domains and own hostnames in force for what is claimed from now on."""
@@ -61,15 +92,21 @@ class SharedState:
     @property
     def known(self) -> bool:
         """Whether there is a state to serve by: of the bucket, or of before the restart."""
-        return self.store.loaded or self._restored
+        return self.store.loaded or self._restored is not None
 
     def missing(self) -> Sequence[str]:
         """Why there is none, in lines."""
-        return () if self.known else (f"state: {self.store.fault}",)
+        if self.known:
+            return ()
+        kept = () if self._kept is None else (self._kept.missing(),)
+        return (f"state: {self.store.fault}", *kept)
 
     def degraded(self) -> Sequence[str]:
         """What works less well than it could, in lines."""
-        return self.store.degraded() if self.known else ()
+        lines = list(self.store.degraded()) if self.known else []
+        if self._kept is not None and self._kept.fault:
+            lines.append(f"desired: {self._kept.fault}")
+        return lines
 
     def summary(self) -> dict[str, Any]:
         """What `/readyz` shows, by which gateways are compared. `age` is in seconds."""
@@ -89,6 +126,7 @@ class SharedState:
             "skipped": desired.skipped,
             "contested": desired.contested,
             "fault": self.store.fault or None,
+            "kept": None if self._kept is None else self._kept.status(),
             **self.store.counters,
         }
 
@@ -108,6 +146,11 @@ class SharedState:
 
     def _on_bus(self, connected: bool) -> None:
         self.store.on_bus(connected)
+
+    def _changed(self, desired: Desired, difference: Difference) -> None:
+        if self._kept is not None:
+            self._kept.changed()
+        self._on_change(desired, difference)
 
 
 _COUNTED = {

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from smartgw.state.disk import StateFolder
-from smartgw.state.snapshot import Fault, encode, encode_host
+from smartgw.state.last_good import KIND
+from smartgw.state.sealed import Fault
+from smartgw.state.snapshot import Contents, encode, encode_host
 from smartgw_hosts import keyfile
 from tests.gateway import identity_of, seed_file
 from tests.smartgw.state.test_snapshot import HOST
@@ -22,33 +24,52 @@ from tests.smartgw.state.test_snapshot import HOST
 HOSTS = [encode_host(replace(HOST, host_id=f"h{number}")) for number in range(3)]
 
 
+def hosts_in(path: Path, seed: Path | None = None) -> StateFolder[Contents]:
+    """A folder for snapshots of hosts."""
+    return StateFolder(path, "c1", KIND, seed)
+
+
+def write(folder: StateFolder[Contents], hosts: list[str], time: float) -> None:
+    """Write a snapshot of these hosts."""
+    folder.write(
+        lambda stamp, identity: encode(
+            hosts,
+            cluster=stamp.cluster,
+            generation=stamp.generation,
+            time=stamp.time,
+            identity=identity,
+        ),
+        time,
+    )
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> StateFolder:
+def folder(tmp_path: Path) -> StateFolder[Contents]:
     """A folder with one snapshot of three hosts."""
-    folder = StateFolder(tmp_path / "state", "c1")
+    folder = hosts_in(tmp_path / "state")
     assert folder.load() is None
-    folder.write(HOSTS, 1000.0)
+    write(folder, HOSTS, 1000.0)
     folder.close()
     return folder
 
 
-def again(folder: StateFolder) -> StateFolder:
+def again(folder: StateFolder[Contents]) -> StateFolder[Contents]:
     """The same folder after a restart."""
-    return StateFolder(folder.path, "c1")
+    return hosts_in(folder.path)
 
 
-def kept_aside(folder: StateFolder) -> list[str]:
+def kept_aside(folder: StateFolder[Contents]) -> list[str]:
     return sorted(path.name for path in folder.path.glob("*.refused-*"))
 
 
-def test_a_restart_finds_what_was_written(folder: StateFolder) -> None:
+def test_a_restart_finds_what_was_written(folder: StateFolder[Contents]) -> None:
     """11.2: The last good snapshot survives a restart; generations rise over restarts."""
     fresh = again(folder)
     contents = fresh.load()
     assert contents is not None
     assert [host.host_id for host in contents.hosts] == ["h0", "h1", "h2"]
     assert (contents.generation, contents.time) == (1, 1000.0)
-    fresh.write(HOSTS[:1], 2000.0)
+    write(fresh, HOSTS[:1], 2000.0)
     contents = again(folder).load()
     assert contents is not None
     assert (contents.generation, len(contents.hosts)) == (2, 1)
@@ -60,7 +81,7 @@ def test_a_restart_finds_what_was_written(folder: StateFolder) -> None:
 def test_an_identity_is_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """9.5: Without a named identity the gateway makes one, for itself alone, and says so."""
     with caplog.at_level(logging.INFO):
-        StateFolder(tmp_path / "state", "c1").load()
+        hosts_in(tmp_path / "state").load()
     seed = tmp_path / "state/identity.seed"
     assert stat.S_IMODE(seed.stat().st_mode) == 0o600
     assert stat.S_IMODE(seed.parent.stat().st_mode) == 0o700
@@ -70,11 +91,11 @@ def test_an_identity_is_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
 
 def test_a_named_identity_signs(tmp_path: Path) -> None:
     """9.5: A named identity is used, and what another one signed is refused."""
-    named = StateFolder(tmp_path / "state", "c1", seed_file(tmp_path / "a.seed", "a"))
-    named.write(HOSTS, 1000.0)
+    named = hosts_in(tmp_path / "state", seed_file(tmp_path / "a.seed", "a"))
+    write(named, HOSTS, 1000.0)
     named.close()
     assert not (tmp_path / "state/identity.seed").exists()
-    other = StateFolder(tmp_path / "state", "c1", seed_file(tmp_path / "b.seed", "b"))
+    other = hosts_in(tmp_path / "state", seed_file(tmp_path / "b.seed", "b"))
     assert other.load() is None
     assert other.refused is Fault.FOREIGN_KEY
 
@@ -90,7 +111,7 @@ def test_a_named_identity_signs(tmp_path: Path) -> None:
     ],
 )
 def test_a_refused_file_is_set_aside(
-    folder: StateFolder, caplog: pytest.LogCaptureFixture, spoil: object, fault: Fault
+    folder: StateFolder[Contents], caplog: pytest.LogCaptureFixture, spoil: object, fault: Fault
 ) -> None:
     """11.2: What is refused is set aside with its reason, and the next start is a clean one."""
     path = folder.path / "snapshot"
@@ -102,16 +123,18 @@ def test_a_refused_file_is_set_aside(
     assert fault in caplog.text
     assert fresh.load() is None
     assert fresh.refused is None
-    fresh.write(HOSTS, 3000.0)
+    write(fresh, HOSTS, 3000.0)
     contents = again(folder).load()
     assert contents is not None
     assert contents.generation == 2, "above all that were ever written"
 
 
-def test_an_older_one_put_back(folder: StateFolder, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_older_one_put_back(
+    folder: StateFolder[Contents], caplog: pytest.LogCaptureFixture
+) -> None:
     """11.2: An older snapshot that was put back is refused, and how to insist is said."""
     old = (folder.path / "snapshot").read_bytes()
-    folder.write(HOSTS, 2000.0)
+    write(folder, HOSTS, 2000.0)
     folder.close()
     (folder.path / "snapshot").write_bytes(old)
     fresh = again(folder)
@@ -123,7 +146,7 @@ def test_an_older_one_put_back(folder: StateFolder, caplog: pytest.LogCaptureFix
     assert again(folder).load() is not None
 
 
-def test_refused_files_are_bounded(folder: StateFolder) -> None:
+def test_refused_files_are_bounded(folder: StateFolder[Contents]) -> None:
     """11.2: A file that is refused again and again does not fill the disk."""
     for number in range(1, 13):
         (folder.path / "snapshot").write_bytes(b"%d" % number)
@@ -131,7 +154,7 @@ def test_refused_files_are_bounded(folder: StateFolder) -> None:
     assert kept_aside(folder) == sorted(f"snapshot.refused-malformed-{n}" for n in range(8, 13))
 
 
-def test_what_is_no_file(folder: StateFolder) -> None:
+def test_what_is_no_file(folder: StateFolder[Contents]) -> None:
     """11.2: Whatever stands in the snapshot's place, the gateway starts."""
     path = folder.path / "snapshot"
     for make in (os.mkdir, os.mkfifo, lambda path: os.symlink("nowhere", path)):
@@ -139,12 +162,12 @@ def test_what_is_no_file(folder: StateFolder) -> None:
         make(path)
         assert again(folder).load() is None
     (folder.path / "generation").write_bytes(b"\xff not a number")
-    folder.write(HOSTS, 2000.0)
+    write(folder, HOSTS, 2000.0)
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
 def test_a_failed_write_leaves_the_old_one(
-    folder: StateFolder, monkeypatch: pytest.MonkeyPatch, code: int
+    folder: StateFolder[Contents], monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     """11.2: A full or broken disk costs the new snapshot, never the old one."""
 
@@ -153,7 +176,7 @@ def test_a_failed_write_leaves_the_old_one(
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match=os.strerror(code)):
-        folder.write(HOSTS[:1], 2000.0)
+        write(folder, HOSTS[:1], 2000.0)
     monkeypatch.undo()
     folder.close()
     contents = again(folder).load()
@@ -162,16 +185,16 @@ def test_a_failed_write_leaves_the_old_one(
     assert not (folder.path / "snapshot.new").exists()
 
 
-def test_one_process_writes(folder: StateFolder) -> None:
+def test_one_process_writes(folder: StateFolder[Contents]) -> None:
     """11.1, 11.2: In a handover the old generation writes to its end, then the new one, above."""
     old, new = again(folder), again(folder)
-    old.write(HOSTS, 2000.0)
+    write(old, HOSTS, 2000.0)
     assert new.load() is not None
     with pytest.raises(OSError, match="another process writes there"):
-        new.write(HOSTS, 3000.0)
-    old.write(HOSTS, 4000.0)
+        write(new, HOSTS, 3000.0)
+    write(old, HOSTS, 4000.0)
     old.close()
-    new.write(HOSTS, 5000.0)
+    write(new, HOSTS, 5000.0)
     contents = again(folder).load()
     assert contents is not None
     assert contents.generation == 4
@@ -180,12 +203,11 @@ def test_one_process_writes(folder: StateFolder) -> None:
 WRITING = """
 import sys
 from pathlib import Path
-from smartgw.state.disk import StateFolder
-from tests.smartgw.state.test_disk import HOSTS
-folder = StateFolder(Path(sys.argv[1]), "c1")
+from tests.smartgw.state.test_disk import HOSTS, hosts_in, write
+folder = hosts_in(Path(sys.argv[1]))
 print(folder.load() is not None, flush=True)
 while True:
-    folder.write(HOSTS * 100, 1000.0)
+    write(folder, HOSTS * 100, 1000.0)
 """
 
 
@@ -203,13 +225,13 @@ def test_killed_while_it_writes(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-        contents = StateFolder(tmp_path / "s", "c1").load()
+        contents = hosts_in(tmp_path / "s").load()
         assert contents is not None
         assert contents.generation > generation
         generation = contents.generation
 
 
-def test_not_written_by_others(folder: StateFolder) -> None:
+def test_not_written_by_others(folder: StateFolder[Contents]) -> None:
     """11.2: A snapshot that somebody else signed is not used."""
     data = encode(HOSTS, cluster="c1", generation=9, time=1, identity=identity_of("thief"))
     (folder.path / "snapshot").write_bytes(data)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smartgw.state import snapshot
-from smartgw.state.snapshot import Contents, Fault, SnapshotRefused, decode, encode, encode_host
+from smartgw.state.sealed import Fault, SnapshotRefused
+from smartgw.state.snapshot import Contents, decode, encode, encode_host
 from smartgw_hosts.records import KnownHost
 from smartgw_hosts.wire import Description
 from tests.gateway import identity_of
@@ -99,9 +100,9 @@ def test_foreign() -> None:
 
 def test_newer_format(monkeypatch: pytest.MonkeyPatch) -> None:
     """11.2: A snapshot of a newer version is refused, not misread."""
-    monkeypatch.setattr(snapshot, "FORMAT", 2)
-    data = written(HOST)
-    monkeypatch.setattr(snapshot, "FORMAT", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "FORM", replace(snapshot.FORM, version=2))
+        data = written(HOST)
     assert fault(data) is Fault.NEWER_FORMAT
 
 
@@ -113,9 +114,9 @@ def test_older_generation() -> None:
 
 def test_oversize(monkeypatch: pytest.MonkeyPatch) -> None:
     """11.2: A file that no gateway wrote cannot fill the memory."""
-    monkeypatch.setattr(snapshot, "MAX_BYTES", len(DATA))
+    monkeypatch.setattr(snapshot, "FORM", replace(snapshot.FORM, most=len(DATA)))
     assert read(DATA)
-    monkeypatch.setattr(snapshot, "MAX_BYTES", len(DATA) - 1)
+    monkeypatch.setattr(snapshot, "FORM", replace(snapshot.FORM, most=len(DATA) - 1))
     assert fault(DATA) is Fault.OVERSIZE
 
 
