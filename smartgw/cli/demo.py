@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any
 
 from smartgw.cli import CommandError
+from smartgw.cli.endpoint import Endpoint, Unreachable, ask
 from smartgw.demo.children import Child, Died, Guard, end, wait_for
 from smartgw.demo.cluster import (
     APPS,
@@ -115,6 +116,7 @@ class Running:
                 command = cluster.host_command(host_id, self.clusters)
                 self.hosts[cluster.cluster_id][host_id] = self._child(cluster, host_id, command)
         self._wait(signals, lambda: all(_ready(cluster) for cluster in self.clusters))
+        self._wait(signals, lambda: _registered(self.clusters[0], self.tokens["service"]))
         # Any gateway may pass a request on to any other, so apps are asked when all are ready.
         self._wait(signals, lambda: all(_serves(cluster) for cluster in self.clusters))
 
@@ -205,25 +207,48 @@ def _ready(cluster: Cluster) -> bool:
     return healthy.issuperset(cluster.host_ids)
 
 
+def _registered(cluster: Cluster, token: str) -> bool:
+    """Have the platform know the demo's apps, so that they can be suspended and changed; whether it
+    does. What was decided about them in an earlier demo stays.
+    """
+    gateway = Endpoint(cluster.internal, token)
+    try:
+        answers = [
+            ask(gateway, "PUT", f"/api/v3/apps/{app_id}", {}, {"If-None-Match": "*"})
+            for app_id in APPS
+        ]
+    except Unreachable:
+        return False
+    return all(answer.status in (201, 412) for answer in answers)
+
+
 def _serves(cluster: Cluster) -> bool:
-    """Whether every app answers through the gateway."""
-    return all(
-        _get(cluster.http, f"{app_id}.{BASE_DOMAIN}", "/echo") is not None for app_id in APPS
-    )
+    """Whether every app answers through the gateway, or was suspended in an earlier demo."""
+    return all(_answers(cluster, app_id) for app_id in APPS)
+
+
+def _answers(cluster: Cluster, app_id: str) -> bool:
+    status, body = _ask(cluster.http, f"{app_id}.{BASE_DOMAIN}", "/echo")
+    return status == 200 or any(b'"%b"' % off in body for off in (b"app_suspended", b"app_retired"))
 
 
 def _get(address: str, hostname: str, path: str) -> bytes | None:
     """The body of a 200, else None."""
+    status, body = _ask(address, hostname, path)
+    return body if status == 200 else None
+
+
+def _ask(address: str, hostname: str, path: str) -> tuple[int, bytes]:
+    """Status and body of a GET, 0 when nobody answers."""
     connection = http.client.HTTPConnection(address, timeout=3.0)
     try:
         connection.request("GET", path, headers={"Host": hostname})
         response = connection.getresponse()
-        body = response.read()
+        return response.status, response.read()
     except (OSError, http.client.HTTPException):
-        return None
+        return 0, b""
     finally:
         connection.close()
-    return body if response.status == 200 else None
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

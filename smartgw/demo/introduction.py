@@ -49,6 +49,8 @@ def _first_steps(facts: Facts, command: str, where: str) -> Lines:
         (f"curl -X POST {origin}/counter", "a count that its hosts share"),
         (f"curl -i {_origin('nobody.' + facts['base_domain'], first)}/", "no app: 404"),
         (f"{command} status{where}", "gateways, hosts and apps"),
+        (f"{command} apps suspend {app['app_id']}{where}", "503 at every gateway; then: resume"),
+        (f"{command} explain {app['hostname']}{where}", "what a request would get, and why"),
     ]
     owner = _cluster(facts, app["owner"])
     if len(owner["pids"]["hosts"]) > 1:

@@ -91,6 +91,34 @@ def test_the_tokens_count(demo: Demo) -> None:
     assert api(facts, "/api/v3/discovery/hosts", {}) == 200
 
 
+def test_its_apps_can_be_suspended_and_stay_so(tmp_path: Path) -> None:
+    """12.1, 10: the line that it prints suspends an app; a demo that starts again knows of it."""
+    options = ("--port", "0", "--hosts", "1", "--clusters", "1")
+
+    def run(*words: str) -> str:
+        command = [sys.executable, "-m", "smartgw", "apps", *words, "--dir", str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        return done.stdout
+
+    def status(facts: dict[str, Any]) -> int:
+        deadline = time.monotonic() + 2.0
+        while ask(facts, "/echo")[0] == 200 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return ask(facts, "/echo")[0]
+
+    for again in (False, True):
+        with Demo(tmp_path, *options) as demo:
+            demo.ready()
+            assert "apps suspend shop --dir" in "".join(demo.lines)
+            apps = {app["app_id"]: app["state"] for app in json.loads(run("--json"))["apps"]}
+            assert apps == {"shop": "suspended" if again else "active", "blog": "active"}
+            if not again:
+                assert "shop is suspended" in run("suspend", "shop")
+            assert status(demo.facts()) == 503
+            demo.process.terminate()
+            demo.process.communicate(timeout=20)
+
+
 def api(facts: dict[str, Any], path: str, fields: dict[str, str]) -> int:
     """The status of a GET on the gateway's own hostname."""
     (cluster,) = facts["clusters"]
