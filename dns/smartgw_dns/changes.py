@@ -104,7 +104,7 @@ def compare(before: Zone, after: Zone, changes: Sequence[Change]) -> Differences
     for key in sorted(names, key=order)[:MOST_NAMES]:
         name, set_here = names[key], written.get(key, set())
         places = before.place(key), after.place(key)
-        for rdtype in sorted(_types(places, set_here, kinds)):
+        for rdtype in sorted(_types(name, (old, new), set_here, kinds)):
             one, two = old.lookup_wire(name, rdtype), new.lookup_wire(name, rdtype)
             if _essence(one) == _essence(two):
                 continue
@@ -189,18 +189,20 @@ def _add_leading(names: dict[bytes, bytes], before: Zone, after: Zone) -> bool:
     return len(names) < most
 
 
-def _types(places: tuple[Place, Place], set_here: set[int], kinds: set[int]) -> set[int]:
-    """Return the types to ask at a name: those that it has, is led to, or was written."""
-    types = {
-        rrset.rdtype
-        for place in places
-        if place.fit in (Fit.EXACT, Fit.WILDCARD)
-        for rrset in place.entry.rrsets
-    }
-    if CNAME in types or any(place.fit is Fit.DNAME for place in places):
-        types |= kinds
-    if any(place.fit is Fit.CUT for place in places):
-        types.add(NS)
+def _types(
+    name: bytes, versions: tuple[Catalog, Catalog], set_here: set[int], kinds: set[int]
+) -> set[int]:
+    """Return the types to ask at a name: those that it has or leads to, or that are written."""
+    types: set[int] = set()
+    for catalog in versions:
+        steps = catalog.lookup_wire(name, A).steps
+        for step in steps:
+            if step.place.fit in (Fit.EXACT, Fit.WILDCARD):
+                types |= {rrset.rdtype for rrset in step.place.entry.rrsets}
+            elif step.place.fit is Fit.CUT:
+                types.add(NS)
+        if len(steps) > 1:
+            types |= {A, *kinds}
     # The serial rises with every write, so an SOA differs always.
     return ((types | set_here) - ({SOA} - set_here)) or {A}
 

@@ -1,7 +1,7 @@
 """Proves smartgw_dns/changes.py: which answers a write changes, and of which other names."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from smartgw_dns.catalog import Catalog
@@ -73,7 +73,7 @@ def test_a_name_below_takes_the_name_above_from_its_wildcard() -> None:
         (
             "x.d A 192.0.2.1\n",
             sets("d.z.", "DNAME", "y."),
-            ["*.d.z. DNAME occluded d.z.", "x.d.z. A occluded d.z.", "x.d.z. DNAME occluded d.z."],
+            ["*.d.z. A occluded d.z.", "x.d.z. A occluded d.z."],
         ),
         (
             "c CNAME a\nd CNAME c\n*.w CNAME d\n",
@@ -127,8 +127,11 @@ def test_no_answer_changes_that_is_not_told(before: Zone, written: Change) -> No
     """8.6: Whatever the write: each name whose answer changes is told, or one for it."""
     after = changed(before, written)
     found = compare(before, after, [written] if after is not before else [])
+    entries = [*before.entries.items(), *after.entries.items()]
+    # A wildcard that is delegated stands for nothing (RFC 4592 4.2 leaves it undefined).
+    assume(not any(key.startswith(ASTERISK) and entry.get(2) for key, entry in entries))
     told = {d.name.lower() for d in (*found.own, *found.others)}
-    there = {*dict(before.entries.items()), *dict(after.entries.items())}
+    there = {key for key, _ in entries}
     for key in there | {b"\x03new" + key for key in there}:
         for rdtype in (1, 2, 5, 15, 16, 28, 39):
             if essence(before, key, rdtype) != essence(after, key, rdtype):
