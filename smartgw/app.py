@@ -28,6 +28,7 @@ from smartgw.peers.directory import View
 from smartgw.peers.follow import Follower
 from smartgw.processes import handover, sockets
 from smartgw.processes.carrier import Carrier
+from smartgw.processes.counting import Counting
 from smartgw.processes.crew import Crew
 from smartgw.processes.drain import Step
 from smartgw.processes.leaving import Leaving
@@ -36,6 +37,7 @@ from smartgw.processes.sockets import Listener as Bound
 from smartgw.processes.sockets import Listeners
 from smartgw.processes.tally import exported
 from smartgw.processes.traffic import Traffic, own_endpoints
+from smartgw.proxy.counters import Counters
 from smartgw.proxy.explain import Question
 from smartgw.readiness import Readiness, judge
 from smartgw.state.desired import Desired, Difference
@@ -82,6 +84,7 @@ class Gateway:
         self._bus: Bus | None = None
         self._discovery: Listener | None = None
         self._listeners: Listeners | None = None
+        self._counting = Counting(settings)
         self._traffic: Traffic | None = None
         self._crew: Crew | None = None
         self._offer: handover.Offer | None = None
@@ -132,7 +135,8 @@ class Gateway:
             self._offer.open(needed=taking is None)
 
     async def _start_parts(self, listeners: Listeners) -> None:
-        settings = self.settings
+        await self._counting.start()
+        settings = self._counting.told(self.settings)
         own = own_endpoints(listener.socket for listener in listeners.all)
         self._credentials.start()
         api = await self._own_api()
@@ -196,6 +200,7 @@ class Gateway:
             await self._bus.stop()
         if self._traffic is not None:
             await self._traffic.stop()
+        await self._counting.stop()
         await self._doors.close()
         await self._credentials.stop()
         self._audit.close()
@@ -234,7 +239,7 @@ class Gateway:
         api = await self._own_api()
         for carrier in (self._traffic, self._crew):
             if carrier is not None:
-                carrier.reload(settings, api)
+                carrier.reload(self._counting.told(settings), api)
         _log.info("the configuration was read again and is in force")
         if kept:
             _log.warning("in force only after the next start: %s", ", ".join(kept))
@@ -317,6 +322,7 @@ class Gateway:
             "state": self._state.status(),
             "shared": None if self._shared is None else self._shared.status(),
             "peers": None if self._peers is None else self._peers.status(),
+            "store": self._counting.status(self._counted()),
             **sections(self._facts()),
         }
 
@@ -339,6 +345,7 @@ class Gateway:
                 *([] if self._peers is None else self._peers.degraded()),
                 *lagging(self._discovery, time.monotonic()),
                 *self._credentials.degraded(),
+                *([] if self._traffic is None else self._counting.degraded(self._counted())),
             ],
             state=None if self._shared is None else self._shared.summary(),
         )
@@ -385,11 +392,15 @@ class Gateway:
         if self._shared is not None:
             yield from self._shared.families()
 
+    def _counted(self) -> Counters:
+        own, crew = self._own.counters, self._crew
+        return own if crew is None else crew.counters(exported(own))
+
     def _facts(self) -> Facts:
         own, crew, bus = self._own, self._crew, self._bus
         log = own.log.written, own.log.dropped
         return Facts(
-            counters=own.counters if crew is None else crew.counters(exported(own.counters)),
+            counters=self._counted(),
             connected=bus is not None and bus.connected,
             servers=len(self.settings.bus.servers),
             bus={} if bus is None else bus.counters,

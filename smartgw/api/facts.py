@@ -69,6 +69,13 @@ def sections(facts: Facts) -> dict[str, Any]:
                 reason.value: count for reason, count in counters.own_errors.items() if count
             },
         },
+        "limits": {
+            "limited": dict(counters.limited),
+            "callers": counters.limit_callers,
+            "squeezed": counters.limit_squeezed,
+            "alone": counters.limit_alone,
+            "meter_unavailable": counters.meter_unavailable,
+        },
         "discovery": {
             "messages": bus.get("messages", 0),
             "refused": {reason: count for reason, count in facts.refused.items() if count},
