@@ -37,12 +37,13 @@ class Federation:
         *,
         tls: Collection[str] = (),
         settings: Config | None = None,
+        enrolled: int = 60,
     ) -> None:
         self.folder = folder
         self.tls = frozenset(tls)
         self.nats = Nats().start()
         self.file = folder / "clusters.json"
-        self.clusters = {one: Cluster(one, self.nats, enrolled=60) for one in ids}
+        self.clusters = {one: Cluster(one, self.nats, enrolled=enrolled) for one in ids}
         for cluster in self.clusters.values():
             # Of a host that never comes: so the app exists for every gateway, whoever serves it.
             cluster.entries.append(cluster.entry("absent", [f"app-{n}" for n in range(MOST_APPS)]))

@@ -184,6 +184,18 @@ def _link_families(counters: Counters) -> Iterable[Family]:
         "reason",
         {reason.value: count for reason, count in counters.links_refused.items()},
     )
+    yield by_label(
+        "smartgw_forwards_total",
+        "Attempts at peers.",
+        "kind",
+        {kind.value: count for kind, count in counters.forwards.items()},
+    )
+    yield by_label(
+        "smartgw_forwards_received_total",
+        "Requests that peers forwarded to us.",
+        "kind",
+        {kind.value: count for kind, count in counters.forwards_received.items()},
+    )
     yield counter("smartgw_marks_total", "Forwards of peers that were taken.", counters.marks)
     yield by_label(
         "smartgw_marks_refused_total",
@@ -230,6 +242,11 @@ _COUNTERS = {
     "downstream_aborts": "Requests whose client went away.",
     "upgrades": "Upgrades to WebSocket.",
     "upstream_failures": "Connections to hosts that failed.",
+    "failovers": "Answers of another cluster than the one that a request was meant for.",
+    "retries": "Attempts at a cluster after one at another had failed.",
+    "peers_set_aside": "Times a peer was set aside because it kept failing.",
+    "epochs_differed": "Forwards, sent or received, whose other end goes by another list.",
+    "misplaced": "Writes that a host refused because another cluster owns the app.",
 }
 _GAUGES = {
     "limit_callers": "Callers that are counted apart.",

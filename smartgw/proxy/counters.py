@@ -13,7 +13,7 @@ class Counters:
     Links are connections between gateways: `links_opened` by us, `links_accepted` from peers.
     `marks` are forwards of peers that were taken for what they say, `marks_refused` the others.
     `forwards` counts attempts at peers, `retries` attempts that followed a failed one, `failovers`
-    answers of another cluster than the one meant, `set_aside` how often a peer was, `misplaced`
+    answers of another cluster than the one meant, `peers_set_aside` how often one was, `misplaced`
     421s of hosts' guards.
     `limited` counts refusals by kind of window, `limit_alone` what a process decided without the
     store that it shares with others. `limit_callers` and `store_away` say what there is now.
@@ -44,11 +44,11 @@ class Counters:
         "meter_unavailable",
         "misplaced",
         "own_errors",
+        "peers_set_aside",
         "received",
         "requests",
         "retries",
         "sent",
-        "set_aside",
         "store_away",
         "store_checks",
         "store_faults",
@@ -88,7 +88,7 @@ class Counters:
         self.epochs_differed = 0
         self.failovers = 0
         self.retries = 0
-        self.set_aside = 0
+        self.peers_set_aside = 0
         self.misplaced = 0
         self.limited = {"app": 0, "unknown": 0, "gateway": 0, "metered": 0}
         self.limit_alone = 0

@@ -150,7 +150,7 @@ class Forwards:
         another answer already.
         """
         if exchange.forward is None:
-            if head.status == 421 and headers.GUARD in head.noted:
+            if head.status == 421 and b"epoch=" in head.noted.get(headers.GUARD, b""):
                 self._misplaced(exchange)
                 return False
             self._end(exchange, Outcome.ANSWERED, spoke=True)
@@ -232,7 +232,7 @@ class Forwards:
         course = exchange.course
         if course is not None and course.end(outcome, self._path.pools.loop.time(), spoke=spoke):
             assert course.attempt is not None
-            self._path.counters.set_aside += 1
+            self._path.counters.peers_set_aside += 1
             _log.warning("cluster %s keeps failing and is set aside", course.attempt.cluster)
 
     # ---- answers ----
