@@ -103,6 +103,13 @@ def edit(zone: Zone, changes: Iterable[Change]) -> Zone:
     return edit_serial(made, next_serial(zone.serial))
 
 
+def apply(zone: Zone, changes: Iterable[Change]) -> Zone:
+    """Return the zone with these changes and no other, as another server has made them: the SOA is
+    what they say. Raises EditRefused.
+    """
+    return _finish(_Draft(zone.origin, zone.entries, zone.records), changes)
+
+
 def edit_serial(zone: Zone, serial: int) -> Zone:
     """Return the zone with this serial."""
     soa = zone.apex.get(SOA)
