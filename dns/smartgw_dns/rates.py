@@ -18,6 +18,7 @@ class Verdict(Enum):
 
 
 _ANSWER, _TRUNCATED, _NOTHING = Verdict.ANSWER, Verdict.TRUNCATED, Verdict.NOTHING
+_GROUPS, _GROUPS_OF_NETWORK = 8, 4
 # Networks and answers of one second that are told apart; beyond it all are taken for new.
 _MOST_KEPT = 200_000
 
@@ -61,7 +62,10 @@ def network(address: str) -> str:
         return address.rpartition(".")[0]
     if "." in address:  # an IPv4 address in an IPv6 socket
         return address.rpartition(":")[2].rpartition(".")[0]
-    head = address.partition("::")[0].split(":")[:4]
-    if len(head) == 4:
-        head[3] = f"{int(head[3] or '0', 16) >> 8:x}"
-    return ":".join(head)
+    head, _, tail = address.partition("::")
+    groups = head.split(":") if head else []
+    if len(groups) < _GROUPS_OF_NETWORK:
+        behind = tail.split(":") if tail else []
+        groups += ["0"] * (_GROUPS - len(groups) - len(behind)) + behind
+    *first, last = groups[:_GROUPS_OF_NETWORK]
+    return f"{':'.join(first)}:{int(last, 16) >> 8:x}"
