@@ -43,7 +43,7 @@ class Api:
         self._credentials = credentials
         self._audit = audit
         self._rates = ServiceRates(lambda: gateway.rates)
-        observed = Observed(gateway, self._families)
+        observed = Observed(gateway, audit, self._families)
         discovery = Discovery(gateway)
         clusters = Clusters(gateway)
         self._open: tuple[Bound, ...] = (

@@ -4,8 +4,10 @@ Owns that both outlive nothing they should not, and when the operator's token is
 answered is api.py's.
 """
 
+import asyncio
 import socket
 import tempfile
+from itertools import count
 from pathlib import Path
 
 from aiohttp import web
@@ -13,6 +15,8 @@ from aiohttp import web
 from smartgw.api.api import Api
 from smartgw.api.operator import Operator
 from smartgw.api.serving import Runner, serve_on
+
+_OLD_SECONDS = 5.0
 
 
 class Doors:
@@ -30,6 +34,9 @@ class Doors:
         self._internal: Runner | None = None
         self._public: Runner | None = None
         self._control: bool | None = None
+        self._path = ""
+        self._numbers = count()
+        self._ending: set[asyncio.Task[None]] = set()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     async def open_internal(self, sock: socket.socket) -> None:
@@ -48,26 +55,35 @@ class Doors:
 
     async def open_public(self, *, control: bool) -> str:
         """Answer on a socket that only we can reach, if not yet so; return its path."""
-        path = str(Path(self._own_folder()) / f"api{'-control' if control else ''}.sock")
         if self._control != control:
-            before = self._public
-            application = self._api.public(control=control)
-            self._public = Runner(application)
+            if self._public is not None:
+                self._ending.add(asyncio.create_task(self._end_later(self._public)))
+            self._public = Runner(self._api.public(control=control))
             await self._public.setup()
-            await web.UnixSite(self._public, path).start()
+            # Another path each time: the one before serves until the data path knows of this.
+            self._path = str(Path(self._own_folder()) / f"api-{next(self._numbers)}.sock")
+            await web.UnixSite(self._public, self._path).start()
             self._control = control
-            if before is not None:
-                await before.cleanup()
-        return path
+        return self._path
 
     async def close(self) -> None:
         """End both."""
         self._operator.remove()
+        for task in self._ending:
+            task.cancel()
+        await asyncio.gather(*self._ending, return_exceptions=True)
         for runner in (self._internal, self._public):
             if runner is not None:
                 await runner.cleanup()
         if self._folder is not None:
             self._folder.cleanup()
+
+    async def _end_later(self, runner: Runner) -> None:
+        """End what answered before a reload, when the data path has been told of the new one."""
+        try:
+            await asyncio.sleep(_OLD_SECONDS)
+        finally:
+            await runner.cleanup()
 
     def _own_folder(self) -> str:
         if self._folder is None:

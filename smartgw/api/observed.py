@@ -16,6 +16,7 @@ from aiohttp import web
 from smartgw import metrics
 from smartgw.api import models
 from smartgw.api.answers import ApiError, json_response, rfc3339
+from smartgw.api.audit import Audit
 from smartgw.api.gateway import Gateway, Host
 from smartgw.api.operations import Access, Bound, Call, Operation, Outcome, Reply
 from smartgw.metrics import Family
@@ -112,11 +113,13 @@ class Observed:
     def __init__(
         self,
         gateway: Gateway,
+        audit: Audit,
         more: Callable[[], Iterable[Family]] = tuple,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._gateway = gateway
+        self._audit = audit
         self._more = more
         self._monotonic = monotonic
         self._wall = wall
@@ -190,15 +193,23 @@ class Observed:
         asked: models.DrainWrite = call.body
         gateway = self._gateway
         if asked.host is not None:
-            if not await gateway.drain_host(asked.host, undo=asked.undo):
+            host = gateway.host(asked.host)
+            if host is None or not await gateway.drain_host(asked.host, undo=asked.undo):
                 raise unknown_host(asked.host)
-            return Reply({"host": asked.host, "drained": not asked.undo})
-        if asked.undo:
-            if not await gateway.leaving.undo():
-                raise ApiError(409, "ending", "the gateway is ending, which cannot be undone")
+            before = {"state": str(host.state)}
+            done = {"host": asked.host, "drained": not asked.undo}
+            subject = {"host_id": asked.host}
         else:
-            await gateway.leaving.begin()
-        return Reply({"phase": gateway.leaving.phase.value})
+            before = {"phase": gateway.leaving.phase.value}
+            if not asked.undo:
+                await gateway.leaving.begin()
+            elif not await gateway.leaving.undo():
+                raise ApiError(409, "ending", "the gateway is ending, which cannot be undone")
+            done = {"phase": gateway.leaving.phase.value}
+            subject = {}
+        action = "drain.undo" if asked.undo else "drain"
+        await self._audit.note(call.service, call.request_id, action, subject, before, done)
+        return Reply(done)
 
     def _readiness(self) -> dict[str, Any]:
         readiness = self._gateway.readiness()

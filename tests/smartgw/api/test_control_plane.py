@@ -1,10 +1,12 @@
 """The control plane as its users see it: real gateways of one cluster, a real bus and store."""
 
 import json
+import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,17 +151,54 @@ def test_concurrent_changes_are_applied_in_full_or_refused(gateways: list[Gatewa
     assert len(digests) == 1
 
 
+def audit(gateway: Gateway) -> list[dict[str, Any]]:
+    """The lines of the audit log that a gateway writes to."""
+    log = gateway.config.read_text().split('audit = "')[1].partition('"')[0]
+    return [json.loads(line) for line in Path(log).read_text().splitlines()]
+
+
 def test_the_audit_log_tells_of_each_change(gateways: list[Gateway]) -> None:
     """10.1: one line a change, from whatever gateway it was made at."""
     Service(gateways[0]).put("audited", limit=7)
-    log = Path(gateways[0].config).read_text().split('audit = "')[1].partition('"')[0]
-    lines = [json.loads(line) for line in Path(log).read_text().splitlines()]
+    lines = audit(gateways[0])
     (found,) = (line for line in lines if line.get("app_id") == "audited")
     assert (found["action"], found["subject"], found["after"]["limit"]) == (
         "app.create",
         "tests",
         7,
     )
+
+
+def test_a_drain_is_in_the_audit_log(cluster: Cluster, gateways: list[Gateway]) -> None:
+    """10.1: taking a host out of use, and back, is a change as well."""
+    host = cluster.host()
+    service = Service(gateways[0])
+    for undo in (False, True):
+        assert (
+            service.call("POST", "/api/v3/drain", {"host": host.host_id, "undo": undo}).status
+            == 200
+        )
+    lines = [line for line in audit(gateways[0]) if line.get("host_id") == host.host_id]
+    assert [line["action"] for line in lines] == ["drain", "drain.undo"]
+    assert [line["before"]["state"] for line in lines] == ["healthy", "drained"]
+
+
+def test_control_is_taken_off_the_public_listener_by_a_reload(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """10.2, 11.1: the public listener can be told not to serve control while the gateway runs."""
+    settings = issuing.settings(tmp_path)
+    gateway = cluster.gateway(settings)
+    service = Service(gateway)
+    assert service.call("GET", "/api/v3/apps").status == 200
+    text = gateway.config.read_text()
+    for flag, status in (("false", 404), ("true", 200)):
+        gateway.config.write_text(text.replace("[auth]", f"[auth]\ncontrol_on_hostnames = {flag}"))
+        gateway.signal(signal.SIGHUP)
+        wait_until(lambda status=status: service.call("GET", "/api/v3/apps").status == status)  # type: ignore[misc]
+        assert gateway.ask(issuing.API, "/api/v3/discovery/hosts").status == 200
+        assert gateway.internal("/api/v3/apps")[0] == 200
+    cluster.drop(gateway)
 
 
 def test_generated_requests_find_no_fault(gateways: list[Gateway]) -> None:
