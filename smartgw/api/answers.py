@@ -24,8 +24,8 @@ DEFAULT_PAGE = 100
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 REQUEST_ID = web.RequestKey("request_id", str)
 """Where a request's id is, for whoever writes a log."""
-OF_SERVICE = web.RequestKey("of_service", bool)
-"""Set on the request of a service, which has a window of its own (contract 6.2)."""
+OF_SERVICE = web.RequestKey("of_service", Mapping[str, str])
+"""On the request of a service: the fields that tell what is left in its window (contract 6.2)."""
 
 
 class ApiError(Exception):
@@ -102,6 +102,7 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     if OF_SERVICE in request:
         # For the data path, which charges callers of our hostnames, and drops the field.
         response.headers["X-Smartgw-Caller"] = "service"
+        response.headers.update(request[OF_SERVICE])
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Server"] = "smartgw"

@@ -142,8 +142,9 @@ class Guard:
             await asyncio.sleep(begun + _REFUSED_AFTER - loop.time())
             raise unauthorized(self._challenge())
         if caller.role is Role.SERVICE:
-            request[OF_SERVICE] = True
-            self._rates.charge(caller)
+            request[OF_SERVICE], refused = self._rates.charge(caller)
+            if refused is not None:
+                raise refused
         return caller
 
     def _challenge(self) -> str:

@@ -7,7 +7,7 @@ gateway alone.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from smartgw.admission.span import SECOND, Span
 from smartgw.admission.table import Table
@@ -29,13 +29,27 @@ class ServiceRates:
         self._span = Span.of(rates().window)
         self._table = Table(self._span, _MOST_SERVICES)
 
-    def charge(self, caller: Caller) -> None:
-        """Count a request of a service. Raises ApiError, 429, when it had too many."""
+    def charge(self, caller: Caller) -> tuple[Mapping[str, str], ApiError | None]:
+        """Count a request of a service.
+
+        Returns the fields that tell what is left to it (contract 6.2), and the 429 when it had
+        too many.
+        """
         now = self._clock() // 1000
         limit = self._rates().services
         window = self._table.find((caller.issuer, caller.subject), now)
         wait = window.charge(now, 1, limit, self._span)
-        if wait:
-            seconds = math.ceil(wait / SECOND)
-            message = f"{limit} requests in {self._rates().window:g} s are taken of one service"
-            raise ApiError(429, "rate_limited", message, fields={"Retry-After": str(seconds)})
+        left = max(0, limit - window.used)
+        reset = math.ceil(window.reset(now, limit, self._span) / SECOND)
+        fields = {
+            "X-RateLimit-Limit": str(limit),
+            "X-RateLimit-Remaining": str(left),
+            "X-RateLimit-Reset": str(reset),
+            "RateLimit-Policy": f'"service";q={limit};w={math.ceil(self._rates().window)}',
+            "RateLimit": f'"service";r={left};t={reset}',
+        }
+        if not wait:
+            return fields, None
+        message = f"{limit} requests in {self._rates().window:g} s are taken of one service"
+        seconds = str(math.ceil(wait / SECOND))
+        return fields, ApiError(429, "rate_limited", message, fields={"Retry-After": seconds})

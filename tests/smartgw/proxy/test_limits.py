@@ -426,6 +426,9 @@ def test_services_have_a_window_of_their_own(short: Gateway) -> None:
     service = f"Authorization: Bearer {issuing.token()}"
     found = [own(short, "/api/v3/hosts", caller, service) for _ in range(10)]
     assert statuses(found) == [200] * 10
+    left = [numbers(answer)[1] for answer in found]
+    assert left == list(range(left[0], left[0] - 10, -1))
+    assert found[0].one("ratelimit-policy").startswith('"service";')
     assert numbers(own(short, "/healthz", caller))[:2] == (8, 7)
     for _ in range(8):
         own(short, "/healthz", caller)
