@@ -112,16 +112,16 @@ class Gateways:
         return json.loads((await client.request(subject, data, timeout=5)).data)
 
     async def agree(self, within: float = 10.0) -> str:
-        """Wait until all gateways have the same state; returns its digest."""
+        """Wait until all gateways have the bucket's last state; returns its digest."""
         stores = [gateway.store for gateway in self.all]
-        await until(
-            lambda: (
-                all(store.live for store in stores)
-                and len({(s.desired.digest, s.desired.revision) for s in stores}) == 1
-            ),
-            within,
-            "the same state at all gateways",
-        )
+        state = (await self.ask(jetstream.bucket_question(BUCKET)))["state"]
+        last = state["last_seq"] if state["messages"] else 0
+
+        def agreed() -> bool:
+            there = all(store.live and store.desired.revision >= last for store in stores)
+            return there and len({store.desired.digest for store in stores}) == 1
+
+        await until(agreed, within, "the same state at all gateways")
         return stores[0].desired.digest
 
     async def stop(self) -> None:

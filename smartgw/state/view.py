@@ -47,6 +47,7 @@ class View:
         self._draft: Draft | None = None
         self._sweep: Sweep | None = None
         self._bucket, self._revision = "", 0
+        self._told = 0
         self._since = 0.0
         self._taken = 0
         self._flushing: asyncio.TimerHandle | None = None
@@ -103,12 +104,14 @@ class View:
         self._flush()
         self._sweep = sweep
         if sweep.replace:
-            self._draft, self._revision = Draft(self.desired), 0
+            self._draft, self._revision, self._told = Draft(self.desired), 0, 0
 
     def take(self, entry: Entry, *, swept: bool) -> None:
         if self._draft is None:
             self._draft = Draft(self.desired)
         self._revision = max(self._revision, entry.revision)
+        if not swept:
+            self._told = entry.revision
         if not self._draft.take(entry, self._sweep, swept=swept):
             return
         self._taken += 1
@@ -116,7 +119,7 @@ class View:
             memory.settle()
         if self.replaced:
             return  # in force as a whole, at its end
-        if swept:
+        if swept and entry.revision <= self._told:
             self.counters["healed"] += 1
             self._say(logging.WARNING, "healed", "state: a change that was missed was found")
         if self._flushing is None:
