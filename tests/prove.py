@@ -287,6 +287,12 @@ CHECKS = (
         pytest("tests/smartgw/api/test_control_plane.py", "tests/smartgw/api/test_control.py"),
     ),
     Check(
+        "dns-zones",
+        "A zone of 100,000 records and 10,000 of 10: at most 500 octets a record, a change in "
+        "force in under 100 ms of work.",
+        ("python", "-m", "tests.drills.zones"),
+    ),
+    Check(
         "layout",
         "Who may import whom and who may do I/O holds for every module.",
         pytest("tests/test_layering.py"),

@@ -5,7 +5,7 @@ non-terminals, lie below a cut or DNAME, or lead to what changed. Makes no chang
 sees no other zone. A name `*.x` stands for all names below x that do not exist.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -13,13 +13,14 @@ from smartgw_dns.catalog import Catalog
 from smartgw_dns.edits import Change
 from smartgw_dns.lookup import A, Answer, Owned
 from smartgw_dns.names import ASTERISK, LONGEST, order, parent, starts, text_of, within
-from smartgw_dns.zone import CNAME, DNAME, NS, SOA, Fit, Place, Zone, type_text
+from smartgw_dns.zone import CNAME, DNAME, NS, SOA, Entry, Fit, Place, Zone, type_text
 
 # A larger write is compared in part: a name costs two lookups a type, some 10 us each.
 MOST_NAMES = 20_000
 MOST_LISTED = 500
 # A DNAME that leads to itself makes ever longer names of each name.
 MOST_LED = 1_000
+_LEADING = frozenset({CNAME, DNAME, NS})
 _HIDDEN = (Fit.CUT, Fit.DNAME)
 
 
@@ -162,14 +163,10 @@ def _add_below(names: dict[bytes, bytes], name: bytes) -> None:
 def _add_leading(names: dict[bytes, bytes], before: Zone, after: Zone) -> bool:
     """Add the names whose CNAME, DNAME or delegation leads to one that is there already; False
     where they are too many."""
-    leading = {
-        (key, entry.owner, rrset.rdtype, rdata.lower())
-        for zone in (before, after)
-        for key, entry in zone.entries.items()
-        for rrset in entry.rrsets
-        if rrset.rdtype in (CNAME, DNAME, NS) and (rrset.rdtype != NS or key != zone.origin)
-        for rdata in rrset.rdatas
-    }
+    leading = list(_leading(after.entries.items(), after.origin))
+    # What is only in the version before leads from a name that was written.
+    old = [(key, entry) for key in names if (entry := before.entries.get(key))]
+    leading += _leading(old, before.origin)
     most, known = len(names) + MOST_LED, -1
     while known < len(names) < most:
         known = len(names)
@@ -187,6 +184,17 @@ def _add_leading(names: dict[bytes, bytes], before: Zone, after: Zone) -> bool:
                     if len(led) <= LONGEST:
                         names.setdefault(led.lower(), led)
     return len(names) < most
+
+
+def _leading(
+    entries: Iterable[tuple[bytes, Entry]], origin: bytes
+) -> Iterator[tuple[bytes, bytes, int, bytes]]:
+    """Walk what leads elsewhere: key and owner, type, key of the target."""
+    for key, entry in entries:
+        for rrset in entry.rrsets:
+            if rrset.rdtype in _LEADING and (rrset.rdtype != NS or key != origin):
+                for rdata in rrset.rdatas:
+                    yield key, entry.owner, rrset.rdtype, rdata.lower()
 
 
 def _types(

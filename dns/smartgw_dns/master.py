@@ -7,6 +7,7 @@ dnspython parts the lines and reads rdata; edits.py has the rules of zones.
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import dns.exception
 import dns.name
@@ -16,7 +17,7 @@ import dns.rdatatype
 import dns.tokenizer
 import dns.ttl
 
-from smartgw_dns.edits import SINGLE, Change, EditRefused, Why, build, refusal
+from smartgw_dns.edits import LARGEST, SINGLE, Change, EditRefused, Why, build, refusal
 from smartgw_dns.names import name_of, text_of, wire_of, within
 from smartgw_dns.records import (
     ASCII_NAMES,
@@ -41,6 +42,8 @@ _COUNTER = re.compile(
     re.DOTALL,
 )
 _STEP = 10_000
+# More of one type cannot be answered: each takes 12 octets of an answer and its rdata.
+_MOST_IN_SET = LARGEST // 12
 
 
 class MasterRefused(ValueError):
@@ -106,17 +109,6 @@ def rdata_text(rdtype: int, wire: bytes) -> str:
     return text if same else f"\\# {len(wire)} {wire.hex()}"
 
 
-class _Set:
-    """The records of one type at one name, as far as they are read."""
-
-    __slots__ = ("owner", "rdatas", "ttl")
-
-    def __init__(self, owner: bytes, ttl: int) -> None:
-        self.owner = owner
-        self.ttl = ttl
-        self.rdatas: list[bytes] = []
-
-
 class _Reader:
     """Goes through one file."""
 
@@ -138,7 +130,8 @@ class _Reader:
         self.generated = 0
         self.records = 0
         self.line = 0
-        self.sets: dict[bytes, dict[int, _Set]] = {}
+        # By key of the owner; kept as what is made of them, for a large zone in little memory.
+        self.sets: dict[bytes, tuple[Change, ...]] = {}
         # One object for each TTL, not one for each record.
         self.ttls: dict[int, int] = {}
 
@@ -151,11 +144,18 @@ class _Reader:
             raise
         except (RecordRefused, dns.exception.DNSException, ValueError) as error:
             raise self._fault(str(error) or type(error).__name__) from error
-        return (
-            Change(found.owner, rdtype, RRset(rdtype, found.ttl, distinct(rdtype, found.rdatas)))
-            for types in self.sets.values()
-            for rdtype, found in types.items()
-        )
+        return self._taken()
+
+    def _taken(self) -> Iterator[Change]:
+        while self.sets:
+            _, sets = self.sets.popitem()
+            for found in sets:
+                assert found.rrset is not None, "what was read is set"
+                if len(found.rrset.rdatas) > 1:
+                    rdatas = distinct(found.rdtype, found.rrset.rdatas)
+                    yield replace(found, rrset=replace(found.rrset, rdatas=rdatas))
+                else:
+                    yield found
 
     def _fault(self, message: str, why: Why | None = None) -> MasterRefused:
         return MasterRefused(self.line, message, why)
@@ -243,19 +243,26 @@ class _Reader:
             ttl = self.last_ttl = min(int.from_bytes(rdata[-4:], "big"), LONGEST_TTL)
         if ttl is None:
             raise self._fault("the record has no TTL, and there is no $TTL")
-        types = self.sets.setdefault(owner.lower(), {})
-        found = types.get(rdtype)
-        if found is None:
-            why = refusal(frozenset({*types, rdtype}), at_apex=owner.lower() == self._apex)
+        key = owner.lower()
+        sets = self.sets.get(key, ())
+        before = next((found.rrset for found in sets if found.rdtype == rdtype), None)
+        if before is None:
+            rdtypes = frozenset({rdtype, *(found.rdtype for found in sets)})
+            why = refusal(rdtypes, at_apex=key == self._apex)
             if why:
                 raise self._fault(f"{text_of(owner)} {why.words}", why)
-            found = types[rdtype] = _Set(owner, ttl)
-        elif rdtype in SINGLE and distinct(rdtype, (*found.rdatas, rdata)) != (*found.rdatas,):
+            made = Change(key if key == owner else owner, rdtype, RRset(rdtype, ttl, (rdata,)))
+            self.sets[key] = (*sets, made)
+            return
+        rdatas = (*before.rdatas, rdata)
+        if rdtype in SINGLE and len(distinct(rdtype, rdatas)) > 1:
             message = f"{text_of(owner)} has a second {type_text(rdtype)} record"
             raise self._fault(message, Why.SEVERAL)
-        found.rdatas.append(rdata)
+        if len(rdatas) > _MOST_IN_SET:
+            raise self._fault(f"{text_of(owner)} {Why.TOO_LARGE.words}", Why.TOO_LARGE)
         # RFC 2181 5.2: one TTL for all; the lowest is right for each of them.
-        found.ttl = min(found.ttl, ttl)
+        made = Change(sets[0].owner, rdtype, RRset(rdtype, min(ttl, before.ttl), rdatas))
+        self.sets[key] = tuple(made if found.rdtype == rdtype else found for found in sets)
 
     def _admit(self, owner: bytes, rdtype: int) -> None:
         if self.zone is None:

@@ -88,6 +88,7 @@ def test_an_answer_of_dig_axfr_is_a_master_file() -> None:
         ("$TTL 3000000000\n", 3, "longer than 2147483647 s"),
         ("a 2147483648 A 192.0.2.1\n", 3, "longer than 2147483647 s"),
         ("a 1x A 192.0.2.1\n", 3, "unit"),
+        ("$GENERATE 1-6000 a TXT $\n", 3, "a.z. has records of one type that fit in no answer"),
         ("a A 300.1.1.1\n", 3, "this is no rdata of A"),
         ("a A 192.0.2.1 192.0.2.2\n", 3, "this is no rdata of A"),
         ("a MX (\n10\n)\n\nb A 192.0.2.1\n", 3, "this is no rdata of MX"),
