@@ -89,6 +89,7 @@ PURE = {
     *("smartgw.proxy.websocket", "smartgw.api.tokens", "smartgw.api.models"),
     *("smartgw.state.snapshot", "smartgw.state.names", "smartgw.state.records"),
     *("smartgw.state.desired", "smartgw.state.durable", "smartgw.state.jetstream"),
+    "smartgw.state.zone_records",
     *("smartgw.state.sealed", "smartgw.state.decisions"),
     *("smartgw.processes.drain", "smartgw.processes.messages", "smartgw.processes.reload"),
     *("smartgw.processes.restarts", "smartgw.processes.tally"),

@@ -22,6 +22,7 @@ from smartgw.state.records import (
     decode,
     enrolment_key,
 )
+from smartgw.state.zone_records import ZoneHead
 from smartgw_hosts.enrolment import Enrolment
 
 _DIGEST_BYTES: Final = 16
@@ -70,14 +71,16 @@ class Skipped:
 class Difference:
     """What is otherwise in one Desired than in the one before it.
 
-    `apps` are the ids of apps whose record or names changed, those that are gone included.
+    `apps` are the ids of apps whose record or names changed, those that are gone included, and
+    `zones` the origins of zones of which something was written.
     """
 
     apps: frozenset[str] = frozenset()
     enrolments: bool = False
+    zones: frozenset[bytes] = frozenset()
 
     def __bool__(self) -> bool:
-        return bool(self.apps) or self.enrolments
+        return bool(self.apps) or self.enrolments or bool(self.zones)
 
 
 def _nothing() -> Shards[str, Stored | Skipped]:
@@ -171,6 +174,12 @@ class Desired:
             if isinstance(stored, Stored) and isinstance(stored.record, Enrolment):
                 yield stored.record
 
+    def zones(self) -> Iterator[ZoneHead]:
+        """The heads of all zones, in no order; O(n)."""
+        for stored in self.records.values():
+            if isinstance(stored, Stored) and isinstance(stored.record, ZoneHead):
+                yield stored.record
+
     def page(self, kind: Kind, after: str = "", limit: int = 100) -> list[tuple[str, Stored]]:
         """Return the next records of a kind whose keys are above `after`, by key; O(n).
 
@@ -219,6 +228,7 @@ class Draft:
         self._contested = base.contested
         self._apps: set[str] = set()
         self._enrolments = False
+        self._zones: set[bytes] = set()
         self.revision = base.revision
 
     def take(self, entry: Entry, sweep: Sweep | None = None, *, swept: bool = False) -> bool:
@@ -267,7 +277,7 @@ class Draft:
             self._newer,
             self._contested,
         )
-        return desired, Difference(frozenset(self._apps), self._enrolments)
+        return desired, Difference(frozenset(self._apps), self._enrolments, frozenset(self._zones))
 
     # ---- what was read already ----
 
@@ -295,8 +305,10 @@ class Draft:
         for record in (before, after):
             if isinstance(record, App):
                 self._apps.add(record.app_id)
-            elif record is not None:
+            elif isinstance(record, Enrolment):
                 self._enrolments = True
+            elif record is not None:
+                self._zones.add(record.origin)
         had = before.claims if isinstance(before, App) else ()
         has = after.claims if isinstance(after, App) else ()
         if isinstance(before, App):

@@ -1,8 +1,9 @@
-"""What the platform has decided, one record a thing: apps and enrolments (contract 1.4, 3.3, 3.4).
+"""What the platform has decided, one record a thing: apps, enrolments, zones (1.4, 3.3, 3.4, 8.6).
 
 Owns the form of a record in the store: strict JSON of a known version, in one canonical shape, so
-that two gateways never read it differently, and the key that it stands under. Does not know which
-other records exist: who holds a hostname is desired.py's to say.
+that two gateways never read it differently, and the key that it stands under; of zones both are
+zone_records.py's. Does not know which other records exist: who holds a hostname is desired.py's
+to say.
 """
 
 import base64
@@ -17,6 +18,7 @@ from typing import Any, Final, cast
 
 from smartgw.routing.policy import DEFAULT_POLICY, AppPolicy, AppState
 from smartgw.routing.reserved import default_label
+from smartgw.state import zone_records
 from smartgw.state.names import (
     canonical_hostname,
     canonical_label,
@@ -25,6 +27,7 @@ from smartgw.state.names import (
     is_label,
     is_origin,
 )
+from smartgw.state.zone_records import ZoneHead, ZonePart
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.identity import PublicKey
 from smartgw_hosts.ids import check_app_id, check_id
@@ -54,6 +57,8 @@ class Kind(StrEnum):
 
     APPS = "apps"
     ENROLMENTS = "enrolments"
+    ZONES = zone_records.HEADS
+    ZONE_PARTS = zone_records.PARTS
 
 
 class FieldError(ValueError):
@@ -115,7 +120,7 @@ class App:
         return AppPolicy(self.state, origins, self.own_cors, self.limit)
 
 
-Record = App | Enrolment
+Record = App | Enrolment | ZoneHead | ZonePart
 
 
 def register(
@@ -184,9 +189,15 @@ def check_enrolment(enrolment: Enrolment) -> Enrolment:
 
 def key_of(record: Record) -> str:
     """Return the key that a record stands under."""
-    if isinstance(record, App):
-        return app_key(record.app_id)
-    return enrolment_key(record.cluster, record.host_id)
+    match record:
+        case App():
+            return app_key(record.app_id)
+        case Enrolment():
+            return enrolment_key(record.cluster, record.host_id)
+        case ZoneHead():
+            return zone_records.head_key(record.origin)
+        case ZonePart():
+            return zone_records.part_key(record.origin, record.name)
 
 
 def app_key(app_id: str) -> str:
@@ -205,28 +216,31 @@ def enrolment_key(cluster: str, host_id: str) -> str:
 def encode(record: Record) -> bytes:
     """Return a record as it is stored: the same bytes for the same record."""
     members: dict[str, Any]
-    if isinstance(record, App):
-        members = {
-            "v": VERSION,
-            "app_id": record.app_id,
-            "label": record.label,
-            "hostnames": record.hostnames,
-            "state": record.state.value,
-            "origins": record.origins,
-            "own_cors": record.own_cors,
-            "limit": record.limit,
-            "labels": dict(record.labels),
-        }
-    else:
-        members = {
-            "v": VERSION,
-            "host_id": record.host_id,
-            "key": record.key.text,
-            "cluster": record.cluster,
-            "apps": record.apps,
-            "expires": record.expires,
-        }
-    return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
+    match record:
+        case App():
+            members = {
+                "app_id": record.app_id,
+                "label": record.label,
+                "hostnames": record.hostnames,
+                "state": record.state.value,
+                "origins": record.origins,
+                "own_cors": record.own_cors,
+                "limit": record.limit,
+                "labels": dict(record.labels),
+            }
+        case Enrolment():
+            members = {
+                "host_id": record.host_id,
+                "key": record.key.text,
+                "cluster": record.cluster,
+                "apps": record.apps,
+                "expires": record.expires,
+            }
+        case ZoneHead():
+            members = zone_records.head_members(record)
+        case ZonePart():
+            members = zone_records.part_members(record)
+    return json.dumps({"v": VERSION, **members}, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def decode(key: str, value: bytes) -> Record:
@@ -252,10 +266,14 @@ def decode(key: str, value: bytes) -> Record:
             record: Record = _app(members)
         elif kind == Kind.ENROLMENTS:
             record = _enrolment(members)
+        elif kind == Kind.ZONES:
+            record = zone_records.head_of(members)
+        elif kind == Kind.ZONE_PARTS:
+            record = zone_records.part_of(members)
         else:
             raise ValueError(f"kind {kind[:40]!a} is not known")
         if key_of(record) != key:
-            raise ValueError("not of the app or host that its key names")
+            raise ValueError("not of the app, host or zone that its key names")
     except ValueError as error:
         raise Unreadable(str(error)) from None
     return record
