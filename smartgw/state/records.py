@@ -18,7 +18,6 @@ from typing import Any, Final, cast
 
 from smartgw.routing.policy import DEFAULT_POLICY, AppPolicy, AppState
 from smartgw.routing.reserved import default_label
-from smartgw.state import zone_records
 from smartgw.state.names import (
     canonical_hostname,
     canonical_label,
@@ -27,7 +26,18 @@ from smartgw.state.names import (
     is_label,
     is_origin,
 )
-from smartgw.state.zone_records import ZoneHead, ZonePart
+from smartgw.state.zone_records import (
+    HEADS,
+    PARTS,
+    ZoneHead,
+    ZonePart,
+    head_key,
+    head_members,
+    head_of,
+    part_key,
+    part_members,
+    part_of,
+)
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.identity import PublicKey
 from smartgw_hosts.ids import check_app_id, check_id
@@ -57,8 +67,8 @@ class Kind(StrEnum):
 
     APPS = "apps"
     ENROLMENTS = "enrolments"
-    ZONES = zone_records.HEADS
-    ZONE_PARTS = zone_records.PARTS
+    ZONES = HEADS
+    ZONE_PARTS = PARTS
 
 
 class FieldError(ValueError):
@@ -195,9 +205,9 @@ def key_of(record: Record) -> str:
         case Enrolment():
             return enrolment_key(record.cluster, record.host_id)
         case ZoneHead():
-            return zone_records.head_key(record.origin)
+            return head_key(record.origin)
         case ZonePart():
-            return zone_records.part_key(record.origin, record.name)
+            return part_key(record.origin, record.name)
 
 
 def app_key(app_id: str) -> str:
@@ -237,9 +247,9 @@ def encode(record: Record) -> bytes:
                 "expires": record.expires,
             }
         case ZoneHead():
-            members = zone_records.head_members(record)
+            members = head_members(record)
         case ZonePart():
-            members = zone_records.part_members(record)
+            members = part_members(record)
     return json.dumps({"v": VERSION, **members}, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -267,9 +277,9 @@ def decode(key: str, value: bytes) -> Record:
         elif kind == Kind.ENROLMENTS:
             record = _enrolment(members)
         elif kind == Kind.ZONES:
-            record = zone_records.head_of(members)
+            record = head_of(members)
         elif kind == Kind.ZONE_PARTS:
-            record = zone_records.part_of(members)
+            record = part_of(members)
         else:
             raise ValueError(f"kind {kind[:40]!a} is not known")
         if key_of(record) != key:
