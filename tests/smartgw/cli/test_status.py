@@ -51,6 +51,7 @@ class Ready:
     ready: bool = True
     missing: tuple[str, ...] = ()
     degraded: tuple[str, ...] = ("bus: away for 3 s",)
+    state: Any = None
 
 
 class Gateway:
