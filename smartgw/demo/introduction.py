@@ -48,6 +48,7 @@ def _first_steps(facts: Facts, command: str, where: str) -> Lines:
         (f"curl -N {origin}/sse", "an event a second"),
         (f"curl -X POST {origin}/counter", "a count that its hosts share"),
         (f"curl -i {_origin('nobody.' + facts['base_domain'], first)}/", "no app: 404"),
+        (f"curl -sI {origin}/ | grep -i ratelimit", "what is left to you of 600 in any 60 s"),
         (f"{command} status{where}", "gateways, hosts and apps"),
         (f"{command} apps suspend {app['app_id']}{where}", "503 at every gateway; then: resume"),
         (f"{command} explain {app['hostname']}{where}", "what a request would get, and why"),
