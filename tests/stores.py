@@ -4,11 +4,13 @@
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import nats
+import nats.errors
 from nats.aio.client import Client
 
 from smartgw.routing.reserved import Reserved
@@ -18,7 +20,7 @@ from smartgw.state.records import App, Record, encode, key_of, register
 from smartgw.state.store import Store
 from smartgw_hosts.bus import Bus
 from tests.gateway import Cluster
-from tests.servers import Nats
+from tests.servers import Nats, free_port
 
 BUCKET = "smartgw"
 RESERVED = Reserved.of(["smart-app.test"], ["api.smart-app.test"])
@@ -34,6 +36,47 @@ async def until(condition: Callable[[], object], within: float = 20.0, what: str
         raise TimeoutError(f"not within {within} s: {what or condition}") from None
 
 
+class NatsCluster:
+    """Three nats-servers with JetStream that keep a bucket together."""
+
+    def __init__(self) -> None:
+        self.all = [Nats(jetstream=True) for _ in range(3)]
+        ports = [free_port() for _ in self.all]
+        for number, (server, port) in enumerate(zip(self.all, ports, strict=True)):
+            routes = ", ".join(f'"nats-route://127.0.0.1:{p}"' for p in ports if p != port)
+            server.configure(
+                f"server_name: n{number}\ncluster {{ name: tests, "
+                f'listen: "127.0.0.1:{port}", routes: [{routes}], pool_size: 1 }}'
+            )
+
+    @property
+    def servers(self) -> list[str]:
+        """Their URLs."""
+        return [server.url for server in self.all]
+
+    async def start(self) -> None:
+        """Start all, and wait until they have agreed on a leader."""
+        for server in self.all:
+            server.spawn()
+        for server in self.all:
+            await until(server.ready)
+        client = await nats.connect(self.all[0].url)
+        try:
+            async with asyncio.timeout(30):
+                while True:
+                    with contextlib.suppress(nats.errors.Error):
+                        await client.jetstream().account_info()
+                        return
+                    await asyncio.sleep(0.1)
+        finally:
+            await client.close()
+
+    def stop(self) -> None:
+        """End all."""
+        for server in self.all:
+            server.stop()
+
+
 class OneGateway:
     """One gateway's store with its own connection. `changes` are those that came into force."""
 
@@ -44,6 +87,7 @@ class OneGateway:
             tuple(servers), name=name, on_state=self._on_bus, timeout=1.0, backoff=(0.05, 0.5)
         )
         self.changes: list[Difference] = []
+        self.cluster: NatsCluster | None = options.pop("cluster", None)
         self.store = Store(
             self.bus,
             f"_INBOX.smartgw.{name}",

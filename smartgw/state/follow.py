@@ -20,16 +20,16 @@ from smartgw_hosts.bus import Bus, BusAway, Delivery
 from smartgw_hosts.bus_requests import AnswerLost, BusRequests, Nobody
 from smartgw_hosts.quiet_log import QuietLog
 
-BEAT: Final = 1.0
+BEAT: Final = 0.5
 """Seconds between two signs of life of a consumer that has nothing to say."""
-SILENT: Final = 3.5
+SILENT: Final = 2.0
 """Seconds without one after which it is gone: its NATS server ended, or lost its leader."""
 WINDOW: Final = 256
 """Messages on their way at once: as many as traffic may have to wait behind."""
 PULL_SECONDS: Final = 30.0
-PATIENCE: Final = 5.0
-"""Seconds for an answer about bucket or consumers, which several NATS servers may have to agree
-on."""
+PATIENCE: Final = 2.0
+"""Seconds for an answer about bucket or consumers: while NATS servers elect a leader none comes,
+and asking again is what helps."""
 RETRY: Final = (0.1, 2.0)
 SOON: Final = 30.0
 """Within this the whole is read after the bus was away, by each gateway at a moment of its own."""
