@@ -84,13 +84,18 @@ class OneGateway:
         self, servers: Iterable[str], *, name: str = "gw", reconcile: float = 300.0, **options: Any
     ) -> None:
         self.bus = Bus(
-            tuple(servers), name=name, on_state=self._on_bus, timeout=1.0, backoff=(0.05, 0.5)
+            tuple(servers),
+            name=name,
+            nkey_seed=options.pop("nkey_seed", None),
+            on_state=self._on_bus,
+            timeout=1.0,
+            backoff=(0.05, 0.5),
         )
         self.changes: list[Difference] = []
         self.cluster: NatsCluster | None = options.pop("cluster", None)
         self.store = Store(
             self.bus,
-            f"_INBOX.smartgw.{name}",
+            options.pop("inbox", f"_INBOX.smartgw.{name}"),
             bucket=options.pop("bucket", BUCKET),
             replicas=options.pop("replicas", 1),
             reconcile=reconcile,

@@ -17,10 +17,12 @@ import nats
 import pytest
 from nats.aio.client import Client
 
+from smartgw.state.records import app_key, register
 from smartgw_hosts.agent import HostAgent
 from smartgw_hosts.bus import Bus
 from smartgw_hosts.identity import Identity
 from tests.servers import Nats, find_binary
+from tests.stores import OneGateway, until
 
 REPO = Path(__file__).parents[1]
 EXAMPLE = REPO / "infra/nats/nats.conf"
@@ -71,6 +73,7 @@ async def bus(tmp_path: Path) -> AsyncIterator[ClosedBus]:
     for key, user in zip(keys, USERS, strict=True):
         text = text.replace(key, make_key(tmp_path / user))
     text = re.sub(r"^listen:.*$", "", text, flags=re.MULTILINE)
+    text = text.replace("/var/lib/nats", str(tmp_path / "jetstream"))
     async with Nats(text) as server:
         yield ClosedBus(server.url, {user: (tmp_path / user).read_text() for user in USERS})
 
@@ -116,6 +119,25 @@ async def test_the_gateway_hears_a_host(bus: ClosedBus) -> None:
         await gateway.stop()
 
 
+async def test_the_gateway_shares_the_state(bus: ClosedBus) -> None:
+    """Control plane: with these permissions the gateway makes, follows and writes its bucket."""
+    gateway = OneGateway(
+        [bus.url],
+        inbox="_INBOX.smartgw.eu-1.gw-1",
+        nkey_seed=bus.seeds["gateway"].strip(),
+        reconcile=0.1,
+    )
+    await gateway.start()
+    try:
+        await until(lambda: gateway.store.live, what=gateway.store.fault)
+        await gateway.store.write(register(app_id="shop"))
+        await until(lambda: gateway.store.counters["sweeps"] > 2)
+        assert await gateway.store.delete(app_key("shop")) is not None
+        assert gateway.bus.counters["errors"] == 0
+    finally:
+        await gateway.stop()
+
+
 @pytest.mark.parametrize(
     ("user", "subject"),
     [
@@ -124,12 +146,23 @@ async def test_the_gateway_hears_a_host(bus: ClosedBus) -> None:
         ("shop-1", "smartgw.eu-2.host.shop-1.announce"),
         ("shop-1", "smartgw.eu-1.host.shop-1.other"),
         ("shop-1", "_INBOX.x"),
+        ("shop-1", "$KV.smartgw.apps.x"),
+        ("shop-1", "$JS.API.STREAM.INFO.KV_smartgw"),
+        ("shop-1", "$JS.API.CONSUMER.CREATE.KV_smartgw.x"),
+        ("shop-1", "$JS.API.DIRECT.GET.KV_smartgw"),
         ("gateway", "smartgw.eu-1.host.shop-1.announce"),
+        ("gateway", "$KV.other.x"),
+        ("gateway", "$JS.API.STREAM.DELETE.KV_smartgw"),
+        ("gateway", "$JS.API.STREAM.PURGE.KV_smartgw"),
+        ("gateway", "$JS.API.STREAM.INFO.KV_other"),
+        ("gateway", "$JS.API.STREAM.NAMES"),
         ("gateway", "anything"),
     ],
 )
 async def test_nobody_speaks_for_another(bus: ClosedBus, user: str, subject: str) -> None:
-    """1.1: a host can publish only its own subjects, the gateway none at all."""
+    """1.1: a host can publish only its own subjects; the gateway none for discovery, and of the
+    state only what its bucket takes.
+    """
     errors: list[str] = []
     client = await bus.connect(user, errors)
     await client.publish(subject, b"forged")
@@ -144,7 +177,11 @@ async def test_nobody_speaks_for_another(bus: ClosedBus, user: str, subject: str
         ("shop-1", "smartgw.eu-1.host.*.*"),
         ("shop-1", "smartgw.eu-1.host.shop-1.announce"),
         ("shop-1", ">"),
+        ("shop-1", "$KV.smartgw.>"),
         ("gateway", "smartgw.eu-2.host.*.*"),
+        ("gateway", "$KV.smartgw.>"),
+        ("gateway", "_INBOX.>"),
+        ("gateway", "_INBOX.smartgw.eu-1.gw-2.>"),
         ("gateway", ">"),
     ],
 )
