@@ -59,12 +59,14 @@ class Bucket:
 
     `identity` tells it from one of the same name that was made at another time. `revision` is
     of its last write, `replicas` how many servers keep it, `forgets` that they forget deletions.
+    `writes` is what a key's subject begins with for a write, elsewhere where this is a mirror.
     """
 
     identity: str
     revision: int
     replicas: int
     forgets: bool
+    writes: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +148,20 @@ def bucket_of(members: Mapping[str, Any]) -> Bucket:
             int(state["last_seq"]),
             int(config["num_replicas"]),
             bool(config.get("allow_msg_ttl", False)),
+            _written_at(str(config["name"]), config.get("mirror")),
         )
     except (KeyError, TypeError, ValueError):
         raise Refused(0, "not the description of a bucket") from None
+
+
+def _written_at(name: str, mirror: Mapping[str, Any] | None) -> str:
+    """A mirror takes no writes: they go to its origin, through the API of its domain (ADR-8)."""
+    if mirror is None:
+        return f"$KV.{name.removeprefix('KV_')}."
+    origin = str(mirror["name"]).removeprefix("KV_")
+    external = mirror.get("external")
+    prefix = f"{external['api']}." if external else ""
+    return f"{prefix}$KV.{origin}."
 
 
 # ---- reading ----

@@ -235,10 +235,11 @@ class Store:
 
     async def _send(self, key: str, value: bytes, headers: bytes, record: Record | None) -> int:
         """Write, and return the revision when it is in force here."""
-        before = self._view.at(key)
+        before, bucket = self._view.at(key), self._follower.bucket
+        assert bucket is not None, "it is followed"
         try:
             delivery = await self._requests.ask(
-                jetstream.subject(self._name, key), value, headers=headers, patience=PATIENCE
+                f"{bucket.writes}{key}", value, headers=headers, patience=PATIENCE
             )
         except AnswerLost as lost:
             # Stored or not: that may show yet.
