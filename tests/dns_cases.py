@@ -30,6 +30,7 @@ import dns.rrset
 from smartgw_dns import master
 from smartgw_dns.catalog import Catalog
 from smartgw_dns.lookup import Answer, Owned
+from smartgw_dns.names import wire_of
 from smartgw_dns.respond import Responder
 from smartgw_dns.server import Server, bind
 
@@ -150,7 +151,14 @@ class Core:
 
     def read(self, text: str) -> None:
         """Take a zone."""
-        self.text, self.catalog = text, Catalog.of([master.read(text)])
+        self.text, self.catalog = text, Catalog.of([master.read(text, apex(text))])
+
+
+def apex(text: str) -> bytes | None:
+    """Return whose zone it is where a record says so in full and the SOA is not the first."""
+    owners = (line.split()[0] for line in text.splitlines() if " IN SOA " in line)
+    owner = next(owners, "@")
+    return wire_of(dns.name.from_text(owner)) if owner.endswith(".") else None
 
 
 class Wire:
@@ -223,7 +231,10 @@ def run(cases: Iterable[Case], ask: Ask) -> tuple[int, int]:
     """Ask all questions, say what is wrong; returns how many passed and failed."""
     passed = failed = 0
     for case in cases:
-        wrong = faults(case, ask(case))
+        try:
+            wrong = faults(case, ask(case))
+        except master.MasterRefused as refused:
+            wrong = [f"the zone is refused: {refused}"]
         passed, failed = passed + (not wrong), failed + bool(wrong)
         for line in wrong:
             print(f"{case.name}: {line}")

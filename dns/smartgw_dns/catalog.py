@@ -62,7 +62,7 @@ class Catalog:
 
         Args:
             qname: an absolute name.
-            rdtype: type code, no transfer.
+            rdtype: type code; one of lookup.NOT_ASKED is refused.
         """
         return answer(self.find, wire_of(qname), rdtype)
 

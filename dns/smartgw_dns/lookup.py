@@ -19,6 +19,8 @@ NOERROR, NXDOMAIN = int(dns.rcode.NOERROR), int(dns.rcode.NXDOMAIN)
 REFUSED, YXDOMAIN = int(dns.rcode.REFUSED), int(dns.rcode.YXDOMAIN)
 ANY, DS = int(dns.rdatatype.ANY), int(dns.rdatatype.DS)
 A, AAAA = int(dns.rdatatype.A), int(dns.rdatatype.AAAA)
+# Of messages and transfers (RFC 6895 3.1): no name has such records, nor could it.
+NOT_ASKED = frozenset({0, int(dns.rdatatype.OPT), *range(249, 255)})
 # How often a question is asked anew by a CNAME or DNAME; a resolver goes on from the last one. BIND
 # has the same (max-query-restarts); more could chain more compression pointers than readers follow.
 MOST_STEPS = 11
@@ -91,11 +93,11 @@ def answer(find: Callable[[bytes, int], Zone | None], qname: bytes, qtype: int) 
     Args:
         find: the zone that answers for a name (by its key) and type, or None.
         qname: the name in wire form, in the case of the question, which the answer keeps.
-        qtype: type code, no transfer.
+        qtype: type code; one of NOT_ASKED is refused.
     """
     name, key = qname, qname.lower()
     zone = find(key, qtype)
-    if zone is None:
+    if zone is None or qtype in NOT_ASKED:
         return OFF_ZONE
     made = _Made()
     while zone is not None:

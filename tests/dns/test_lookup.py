@@ -119,6 +119,10 @@ REPORTS = {
             "C.z. A": "NOERROR | AA | C.z. CNAME MiXed.Z. | MiXed.Z. A 192.0.2.2",
         },
     ),
+    "types of messages": (
+        "",
+        {f"z. {kind}": "REFUSED" for kind in ("AXFR", "IXFR", "OPT", "TSIG", "TYPE0", "MAILA")},
+    ),
     "an unknown type": ("a A 192.0.2.1\n", {"a.z. TYPE65535": f"NOERROR | AA | {SOA}"}),
 }
 CASES = [
