@@ -1,0 +1,216 @@
+"""Zones in the store and in force, over a real nats-server (smartgw/state/zone*.py)."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator
+
+import nats
+import pytest
+
+from smartgw.state import jetstream, zone_store
+from smartgw.state.durable import Conflict, Unavailable
+from smartgw.state.records import encode, key_of
+from smartgw.state.zone_records import PARTS, ZoneHead, ZonePart, head_key, part_key
+from smartgw_dns.edits import Change, apply, build, edit
+from smartgw_dns.packed import pack
+from smartgw_dns.zone import RRset
+from tests.dns.zones import wire, zone
+from tests.servers import Nats
+from tests.stores import BUCKET, until
+from tests.zone_gateways import ORIGIN, ZoneGateway, same, start
+
+
+@pytest.fixture
+async def bus() -> AsyncIterator[Nats]:
+    """A NATS server with JetStream."""
+    async with Nats(jetstream=True) as server:
+        yield server
+
+
+@pytest.fixture
+async def pair(bus: Nats) -> AsyncIterator[list[ZoneGateway]]:
+    """Two gateways that share its bucket."""
+    gateways = await start(bus)
+    try:
+        yield gateways
+    finally:
+        for gateway in gateways:
+            await gateway.stop()
+
+
+def address(number: int, name: str = "www.z.") -> Change:
+    """An A record set."""
+    return Change(wire(name), 1, RRset(1, 300, (number.to_bytes(4, "big"),)))
+
+
+def large(names: int) -> list[Change]:
+    """So many names."""
+    return [address(number, f"h{number}.z.") for number in range(names)]
+
+
+async def test_a_change_is_in_force_at_another_gateway(pair: list[ZoneGateway]) -> None:
+    """8.4, 8.6: watchers bring changes into force everywhere within 2 s, with a higher serial."""
+    one, other = pair
+    await one.writer.put(None, zone("www A 192.0.2.1\n"))
+    assert one.ask("www.z. A") == "NOERROR | AA | www.z. A 192.0.2.1"
+    await until(lambda: other.ask("www.z. A") == one.ask("www.z. A"), 2.0)
+    before = other.version().zone.serial
+    await other.change(address(5))
+    await until(lambda: one.ask("www.z. A") == "NOERROR | AA | www.z. A 0.0.0.5", 2.0)
+    assert one.version().zone.serial == before + 1
+    await one.writer.delete(one.version())
+    assert one.ask("www.z. A") == "REFUSED"
+    await until(lambda: other.ask("www.z. A") == "REFUSED", 2.0)
+
+
+async def test_of_two_changes_to_one_version_the_second_is_refused(
+    pair: list[ZoneGateway],
+) -> None:
+    """10.3: no change is lost to one that was made at the same moment."""
+    one, other = pair
+    await one.writer.put(None, zone(""))
+    await until(lambda: other.zones.version(ORIGIN) is not None)
+    results = await asyncio.gather(
+        *(one.change(address(1)), other.change(address(2))), return_exceptions=True
+    )
+    assert {type(result) for result in results} == {Conflict, type(None)}
+    await until(lambda: one.version().head.revision == other.version().head.revision)
+    assert one.ask("www.z. A") == other.ask("www.z. A")
+    with pytest.raises(Conflict):
+        await one.writer.put(None, zone("other A 192.0.2.1\n"))
+
+
+async def test_a_large_zone_changes_in_parts(pair: list[ZoneGateway]) -> None:
+    """8.6: many write into a large zone at once; no change is lost, and no part left behind."""
+    one, other = pair
+    first = apply(zone(""), large(4_000))
+    await one.writer.put(None, first)
+    await same(pair, first)
+    heads = [gateway.version().record for gateway in pair]
+    assert len(heads[0].places) == 8
+    dice = random.Random(1)
+    numbers = iter(range(1_000))
+
+    async def write(gateway: ZoneGateway) -> int:
+        refused = 0
+        for _ in range(20):
+            name = f"h{dice.randrange(4_200)}.z."
+            refused += await gateway.change_in_the_end(address(next(numbers) + 10_000, name))
+        return refused
+
+    refused = sum(await asyncio.gather(*map(write, pair)))
+    await until(lambda: one.version().head.revision == other.version().head.revision)
+    final = one.version()
+    assert final.zone.serial == first.serial + 40
+    assert refused > 0
+    await same(pair, final.zone)
+    # Made by 40 changes, and as another gateway makes it that starts now.
+    contents = pack(final.zone)
+    assert contents.size == final.record.size
+    await until(lambda: _parts(one) == final.record.parts == _parts(other))
+    late = ZoneGateway(one.servers, name="late")
+    await late.start()
+    try:
+        await same([late], final.zone)
+    finally:
+        await late.stop()
+
+
+def _parts(gateway: ZoneGateway) -> set[str]:
+    keys = (key for key, _ in gateway.store.desired.records.items())
+    return {key.rpartition(".")[2] for key in keys if key.startswith(f"{PARTS}.")}
+
+
+async def test_a_zone_comes_into_force_when_all_of_it_is_there(pair: list[ZoneGateway]) -> None:
+    """8.6: nobody is answered from half a zone: the version before stays in force."""
+    one, other = pair
+    await one.writer.put(None, zone("www A 192.0.2.1\n"))
+    await until(lambda: other.zones.version(ORIGIN) is not None)
+    made = apply(zone("www A 192.0.2.2\n"), large(4_000))
+    packed = pack(made)
+    head = ZoneHead(
+        *(ORIGIN, made.serial, made.records, packed.size, packed.lead),
+        tuple((f"{number:016}",) for number in range(packed.count)),
+    )
+    await one.store.write(head)
+    await until(lambda: bool(one.zones.faults and other.zones.faults))
+    assert other.ask("www.z. A") == "NOERROR | AA | www.z. A 192.0.2.1"
+    for number, content in packed.places.items():
+        part = ZonePart(ORIGIN, f"{number:016}", content)
+        await one.store.write(part)
+    for gateway in pair:
+        await until(lambda gateway=gateway: gateway.ask("www.z. A").endswith(" 192.0.2.2"))  # type: ignore[misc]
+        assert not gateway.zones.faults
+
+
+async def test_what_cannot_be_read_leaves_the_version_before_in_force(
+    bus: Nats, pair: list[ZoneGateway]
+) -> None:
+    """7.5: a record of a later version, or a broken one, is skipped and counted."""
+    one, other = pair
+    await one.writer.put(None, zone("www A 192.0.2.1\n"))
+    await until(lambda: other.zones.version(ORIGIN) is not None)
+    good = one.version().record
+    client = await nats.connect(bus.url, allow_reconnect=False)
+    broken = ZoneHead(ORIGIN, good.serial + 1, good.records + 1, good.size, good.content)
+    for value in (b'{"v":9}', b"garbage", encode(broken)):
+        await client.publish(jetstream.subject(BUCKET, head_key(ORIGIN)), value)
+        await until(lambda: bool(one.zones.faults and other.zones.faults))
+        assert one.ask("www.z. A") == other.ask("www.z. A") == "NOERROR | AA | www.z. A 192.0.2.1"
+    with pytest.raises(Conflict):
+        await one.change(address(1))
+    await one.store.delete(head_key(ORIGIN))
+    await until(lambda: other.ask("www.z. A") == "REFUSED", 2.0)
+    assert not one.zones.faults
+    await client.close()
+
+
+async def test_writes_without_the_bus_are_refused_and_what_is_in_force_stays(
+    bus: Nats, pair: list[ZoneGateway]
+) -> None:
+    """7.5, 11.2: a change is stored or refused; answers go on."""
+    one, _ = pair
+    await one.writer.put(None, apply(zone("www A 192.0.2.1\n"), large(4_000)))
+    bus.kill()
+    with pytest.raises(Unavailable):
+        await one.change(address(1))
+    assert one.ask("www.z. A") == "NOERROR | AA | www.z. A 192.0.2.1"
+
+
+async def test_what_a_killed_writer_left_goes_with_a_later_change(
+    pair: list[ZoneGateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8.6: parts that no zone names do not stay for ever."""
+    one, other = pair
+    made = apply(zone(""), large(4_000))
+    await one.writer.put(None, made)
+    left = ZonePart(ORIGIN, "0" * 16, b"")
+    await one.store.write(left)
+    again = edit(made, [address(1)])
+    await one.writer.put(one.version(), again)
+    await until(lambda: _parts(one) == one.version().record.parts | {"0" * 16})
+    monkeypatch.setattr(zone_store, "ABANDONED", -1.0)
+    await one.writer.put(one.version(), edit(again, [address(2)]))
+    await until(lambda: _parts(other) == one.version().record.parts)
+    assert key_of(left) == part_key(ORIGIN, "0" * 16)
+
+
+async def test_many_small_zones_are_in_force_at_once(pair: list[ZoneGateway]) -> None:
+    """8.6: a load of many zones is one change of what is in force, not thousands."""
+    one, other = pair
+    zones = [build(wire(f"z{n}."), _small(f"z{n}.")) for n in range(300)]
+    begun = time.monotonic()
+    await asyncio.gather(*(one.writer.put(None, made) for made in zones))
+    await until(lambda: len(list(other.zones.catalog)) == 300)
+    assert other.catalogs <= 5 + 20 * (time.monotonic() - begun)
+    assert one.zones.records == 900
+
+
+def _small(origin: str) -> list[Change]:
+    soa = wire("ns.") + wire("root.") + b"".join(n.to_bytes(4, "big") for n in (1, 2, 3, 4, 5))
+    return [
+        Change(wire(origin), 6, RRset(6, 300, (soa,))),
+        Change(wire(origin), 2, RRset(2, 300, (wire("ns."),))),
+        address(1, f"www.{origin}"),
+    ]
