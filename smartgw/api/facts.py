@@ -243,7 +243,7 @@ _COUNTERS = {
     "upgrades": "Upgrades to WebSocket.",
     "upstream_failures": "Connections to hosts that failed.",
     "failovers": "Answers of another cluster than the one that a request was meant for.",
-    "retries": "Attempts at a cluster after one at another had failed.",
+    "retries": "Requests that were sent to a second cluster after they had been to a first.",
     "peers_set_aside": "Times a peer was set aside because it kept failing.",
     "epochs_differed": "Forwards, sent or received, whose other end goes by another list.",
     "misplaced": "Writes that a host refused because another cluster owns the app.",

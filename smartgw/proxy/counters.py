@@ -12,7 +12,7 @@ class Counters:
 
     Links are connections between gateways: `links_opened` by us, `links_accepted` from peers.
     `marks` are forwards of peers that were taken for what they say, `marks_refused` the others.
-    `forwards` counts attempts at peers, `retries` attempts that followed a failed one, `failovers`
+    `forwards` counts attempts at peers, `retries` requests that were sent again, `failovers`
     answers of another cluster than the one meant, `peers_set_aside` how often one was, `misplaced`
     421s of hosts' guards.
     `limited` counts refusals by kind of window, `limit_alone` what a process decided without the

@@ -353,8 +353,11 @@ class Http1Downstream(ClientSide):
     def await_head(self) -> None:
         exchange = self._exchange
         if exchange is not None and not exchange.status:
-            due = self._answer_due(exchange, self._listening.loop.time())
-            self.deadline = due if exchange.request_done else min(self.deadline, due)
+            now = self._listening.loop.time()
+            self.deadline = self._answer_due(exchange, now)
+            if not exchange.request_done:
+                body = now + self._listening.deadlines.request_body
+                self.deadline = min(self.deadline, body)
             self._listening.watch.hasten(self)
 
     def _await_progress(self, exchange: Exchange) -> None:

@@ -138,7 +138,8 @@ class Forwards:
         if exchange.course is not None or self._behind_local(exchange):
             course = exchange.course
             assert course is not None
-            if course.others(now, _again(exchange)) and self.goes_on(
+            sent = exchange.sent is not Sent.NONE
+            if course.others(now, again=_again(exchange), sent=sent) and self.goes_on(
                 exchange, Reason.UPSTREAM_TIMEOUT
             ):
                 return
@@ -208,7 +209,8 @@ class Forwards:
                     path.carry(exchange, connection)
                 return
             attempt = self._after(exchange, Outcome.REFUSED, Reason.UPSTREAM_REFUSED, spoke=False)
-        path.refuse(exchange, self.as_ours(exchange, Reason.NO_UPSTREAM))
+        # Without a failure: all that could be asked is set aside, and has its few requests.
+        path.refuse(exchange, self.as_ours(exchange, Reason.PEER_UNREACHABLE))
 
     def _after(
         self, exchange: Exchange, outcome: Outcome, reason: Reason, *, spoke: bool
@@ -222,9 +224,10 @@ class Forwards:
             exchange.failure = _OF_A_PEER.get(reason, reason) if peers else reason
         if course.then(outcome) is not Then.NEXT:
             return None
-        made = course.made
-        attempt = course.next(self._path.pools.loop.time(), _again(exchange))
-        if attempt is not None and made:
+        sent = exchange.sent is not Sent.NONE
+        now = self._path.pools.loop.time()
+        attempt = course.next(now, again=_again(exchange), sent=sent)
+        if attempt is not None and sent:
             self._path.counters.retries += 1
         return attempt
 

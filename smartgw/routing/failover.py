@@ -198,7 +198,10 @@ class Breaker:
 
 
 class Budget:
-    """How many attempts may follow a failed one: so many that a dead cluster doubles no traffic."""
+    """How many requests may be sent again: so many that a dead cluster doubles no traffic.
+
+    One that is given to somebody else before any of it was sent is not sent again.
+    """
 
     __slots__ = ("_edge", "_past", "_retries", "_second", "_traffic")
 
@@ -216,17 +219,17 @@ class Budget:
         self._traffic += 1
 
     def has(self, now: float) -> bool:
-        """Say whether one more retry may be made."""
+        """Say whether one more may be sent again."""
         if now >= self._edge:
             self._roll(now)
         if self._retries < _RETRIES_A_SECOND:
             return True
         traffic = self._traffic + sum(second[1] for second in self._past)
         retries = self._retries + sum(second[2] for second in self._past)
-        return retries < _RETRY_SHARE * traffic
+        return retries < max(_RETRY_SHARE * traffic, _RETRIES_A_SECOND * _RETRY_SECONDS)
 
     def take(self, now: float) -> bool:
-        """Make one more retry, if there may be one."""
+        """Send one more again, if it may be."""
         if not self.has(now):
             return False
         self._retries += 1
@@ -386,21 +389,21 @@ class Course:
         assert self.attempt is not None
         return (READ if self._read else WRITE)[self.attempt.place][outcome]
 
-    def others(self, now: float, again: bool) -> bool:
-        """Say whether somebody else would be asked now. `again`: the request can be sent again."""
-        if now >= self._until or not again or not self._failover.budget.has(now):
+    def others(self, now: float, *, again: bool, sent: bool) -> bool:
+        """Say whether somebody else would be asked now; arguments as of `next`."""
+        if now >= self._until or not again or (sent and not self._failover.budget.has(now)):
             return False
         return any(self._admitted(place, name, now) for place, name in self._others())
 
-    def next(self, now: float, again: bool = True) -> Attempt | None:
+    def next(self, now: float, *, again: bool = True, sent: bool = False) -> Attempt | None:
         """Return the next attempt, None when there is none. The last one's `end` comes first.
 
-        `again`: the request can be sent again as it came.
+        `again`: the request can be given to another as it came. `sent`: some of it had been sent.
         """
         if now >= self._until or (self.made and not again) or not (self._others() or self._aside):
             return None
         chosen = self._choose(now)
-        if chosen is None or (self.made and not self._failover.budget.take(now)):
+        if chosen is None or (sent and not self._failover.budget.take(now)):
             return None
         return self._begin(*chosen, now)
 
