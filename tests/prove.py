@@ -293,6 +293,43 @@ CHECKS = (
         ("python", "-m", "tests.drills.zones"),
     ),
     Check(
+        "ratelimit",
+        "Every row of the sequences: over real sockets, in memory and in a real Valkey.",
+        pytest("tests/smartgw/admission", "tests/smartgw/proxy/test_limits.py"),
+    ),
+    Check(
+        "shared-limits",
+        "Gateways and workers that count together, and what holds while their store is away.",
+        pytest(
+            *("tests/smartgw/proxy/test_limits_shared.py",),
+            *(
+                "tests/smartgw/processes/test_counting.py",
+                "tests/smartgw/processes/test_own_store.py",
+            ),
+        ),
+    ),
+    Check(
+        "histories",
+        "Memory core and Lua script agree on 100,000 random histories.",
+        ("python", "-m", "tests.drills.limits", "histories"),
+    ),
+    Check(
+        "one-key",
+        "50 callers of one key over 3 gateway processes with 600 left: exactly 600, 20 of 20.",
+        ("python", "-m", "tests.drills.limits", "callers"),
+    ),
+    Check(
+        "callers",
+        "5 million distinct callers: memory bounded, no busy caller's window begins anew.",
+        ("python", "-m", "tests.drills.limits", "flood"),
+    ),
+    Check(
+        "store",
+        "The store killed, frozen, slow, demoted, full and emptied under load: no app request "
+        "fails, p99 at most 5 ms above normal, back within 2 s, at most each process's limit.",
+        ("python", "-m", "tests.drills.store"),
+    ),
+    Check(
         "layout",
         "Who may import whom and who may do I/O holds for every module.",
         pytest("tests/test_layering.py"),
