@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -44,7 +45,7 @@ class Script:
     def __init__(self, server: Valkey) -> None:
         self._socket = socket.create_connection(("127.0.0.1", server.port))
         self._reader = hiredis.Reader()
-        self._digest = str(self.ask(pack(["SCRIPT", "LOAD", FAKE_CLOCK]))[0].decode())
+        self.digest = str(self.ask(pack(["SCRIPT", "LOAD", FAKE_CLOCK]))[0].decode())
 
     def ask(self, *commands: bytes) -> list[Any]:
         """Send commands in one piece, return their answers."""
@@ -58,7 +59,7 @@ class Script:
 
     def command(self, checks: Sequence[Check], now: int) -> bytes:
         batch = words([(checks, nobody, None, 0.0)])
-        return pack(["EVALSHA", self._digest, *batch[2:], now])
+        return pack(["EVALSHA", self.digest, *batch[2:], now])
 
     def close(self) -> None:
         self._socket.close()
@@ -171,7 +172,7 @@ def test_one_batch_is_many_checks(script: Script) -> None:
     checks: list[Check] = [("batch", 600, MINUTE.length, 500)]
     script.ask(script.command(checks, START))
     batch = words([([("batch", 600, MINUTE.length, 1)], nobody, None, 0.0)] * 200)
-    command = pack(["EVALSHA", script._digest, *batch[2:], START + 1])
+    command = pack(["EVALSHA", script.digest, *batch[2:], START + 1])
     ((_, *answer),) = script.ask(command)
     assert answer[::3].count(0) == 100
     assert answer[1::3] == [*range(501, 601), *[600] * 100]
@@ -226,3 +227,27 @@ def test_a_full_key_takes_little_memory(script: Script) -> None:
     size, ttl = script.ask(pack(["MEMORY", "USAGE", key]), pack(["PTTL", key]))
     assert size <= 1331
     assert 60_000 < ttl <= 120_000
+
+
+def test_callers_of_one_request_are_gone_within_two_windows(script: Script) -> None:
+    """R12: a distinct caller takes at most 250 bytes in the store, and expires in two windows."""
+    count, span = 20_000, Span.of(1).length
+
+    def memory() -> int:
+        text = script.ask(pack(["INFO", "memory"]))[0].decode()
+        return int(text.partition("used_memory:")[2].split()[0])
+
+    script.ask(pack(["FLUSHALL"]))
+    before = memory()
+    start = time.monotonic()
+    for first in range(0, count, 200):
+        names = (
+            f"sg1:{{eu-1}}:app shop 10.1.{n >> 8}.{n & 255}" for n in range(first, first + 200)
+        )
+        batch = words([([(name, 600, span, 1)], nobody, None, 0.0) for name in names])
+        script.ask(pack(["EVALSHA", script.digest, *batch[2:], START]))
+    assert memory() - before < count * 250
+    ask = [pack(["DBSIZE"])]
+    while script.ask(*ask) != [0]:
+        assert time.monotonic() - start < 10
+        time.sleep(0.05)
