@@ -1,8 +1,8 @@
 """The packet that answers a packet: flags, sections, EDNS, truncation, and what is kept of it.
 
-Owns how an answer becomes a message and what may be sent to whom over UDP (RFC 1035 4.2, RFC 6891,
-RFC 7873, RFC 8482). What is true of a name is lookup.py's, sockets are server.py's. dnspython
-writes messages; a message that was written once serves all names that the same entry decides.
+Owns what may be sent to whom over UDP (RFC 1035 4.2, RFC 6891, RFC 7873, RFC 8482), and from what
+was sent before an answer may be made. What is true of a name is lookup.py's, how its records are
+written is written.py's, sockets are server.py's.
 """
 
 from collections.abc import Callable
@@ -10,50 +10,49 @@ from dataclasses import dataclass
 from functools import cache
 
 import dns.edns
-import dns.exception
 import dns.flags
 import dns.message
 import dns.rcode
-import dns.rdataclass
 import dns.rdatatype
-import dns.rrset
 
 from smartgw_dns.catalog import Catalog
 from smartgw_dns.cookies import CLIENT_BYTES, SERVER_BYTES, is_ours, server_cookie
-from smartgw_dns.lookup import ANY, OFF_ZONE, Answer, Owned
-from smartgw_dns.names import name_of
-from smartgw_dns.query import HEADER, IN, Edns, Query, plain, read
+from smartgw_dns.lookup import ANY, OFF_ZONE
+from smartgw_dns.query import HEADER, IN, OPT_BYTES, TYPE_AND_CLASS, Edns, Query, other, plain
 from smartgw_dns.rates import Rates, Verdict
-from smartgw_dns.zone import Fit, Place
+from smartgw_dns.table import Table
+from smartgw_dns.written import MOST_BYTES, Written, write, write_for
+from smartgw_dns.zone import Entry, Fit, Zone
 
 PAYLOAD = 1_232
 """Octets of UDP that pass unfragmented nearly everywhere, which we take and send at most."""
 _PLAIN_PAYLOAD = 512
-_MOST_TCP = 65_535
 _MOST_KEPT = 32_768
+_MOST_FAMILIES = 8_192
+_MOST_KEPT_BYTES = 32 << 20
 # Transfers are for TSIG keys; metatypes cannot be looked up (RFC 6895 3.1).
 _NOT_ASKED = frozenset(range(249, 255)) | {int(dns.rdatatype.OPT), 0}
-_QR, _AA, _TC = int(dns.flags.QR), int(dns.flags.AA), int(dns.flags.TC)
+_QR, _TC = int(dns.flags.QR), int(dns.flags.TC)
 _ANSWER = Verdict.ANSWER
+_REFUSED = write(OFF_ZONE, b"\0", "refused")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """An answer as it stands behind the question, for every name of one length that it serves.
+class _Family:
+    """What is sent for all questions that differ in their id and first label alone.
 
     Attributes:
-        flags: AA and the response code.
-        counts, body: of answer, authority and additional section, without OPT.
-        short_counts, short_body: the same without what may be left out.
+        head: the header behind the id.
+        rest: what stands behind the question.
         account: what like answers are counted by.
+        entries, zones: a name that one of these has is not of the family.
     """
 
-    flags: int
-    counts: tuple[int, int, int]
-    body: bytes
-    short_counts: tuple[int, int, int]
-    short_body: bytes
+    head: bytes
+    rest: bytes
     account: object
+    entries: Table[Entry]
+    zones: Table[Zone]
 
 
 class Responder:
@@ -69,8 +68,13 @@ class Responder:
         self._secret = secret
         self._wall = wall
         self._catalog = Catalog()
-        self._written: dict[tuple[bytes, int, Fit, int], Written] = {}
+        # Three ways to an answer, each slower and for more questions than the one before: by the
+        # packet but for its id, by the packet but for its first label, too, and by what decides.
         self._packets: dict[bytes, tuple[bytes, object]] = {}
+        self._families: dict[bytes, _Family] = {}
+        self._written: dict[tuple[bytes, int, Fit, int], Written] = {}
+        self._written_bytes = 0
+        self._seen: set[int] = set()
 
     @property
     def catalog(self) -> Catalog:
@@ -80,22 +84,51 @@ class Responder:
     @catalog.setter
     def catalog(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._written.clear()
         self._packets.clear()
+        self._families.clear()
+        self._forget_written()
+        self._seen.clear()
 
     def udp(self, packet: bytes, address: str) -> bytes | None:
         """Return the answer to a datagram, None when it gets none."""
-        known = self._packets.get(packet[2:])
+        asked = packet[2:]
+        known = self._packets.get(asked)
         if known is None:
-            return self._datagram(packet, address, None)
+            known = self._by_family(packet)
+            if known is None:
+                return self._datagram(packet, address, None)
+            self._keep(asked, known)
         body, account = known
         verdict = self.rates.judge(address, account, self._wall())
         if verdict is _ANSWER:
             return packet[:2] + body
         return self._datagram(packet, address, verdict)
 
+    def _by_family(self, packet: bytes) -> tuple[bytes, object] | None:
+        """Return what answers a packet, behind the id, where its family is known; None otherwise.
+
+        With all but the first label as in a packet of the plain form it is of that form, too.
+        """
+        if len(packet) <= HEADER:
+            return None
+        end = len(packet) - (TYPE_AND_CLASS + OPT_BYTES if packet[11] else TYPE_AND_CLASS)
+        if end <= HEADER:
+            return None
+        key = packet[HEADER:end].lower()
+        family = self._families.get(_family_key(packet, key, end))
+        if (
+            family is None
+            or family.entries.get(key) is not None
+            or family.zones.get(key) is not None
+        ):
+            return None
+        question = packet[HEADER : end + TYPE_AND_CLASS]
+        return family.head + question + family.rest, family.account
+
     def _datagram(self, packet: bytes, address: str, verdict: Verdict | None) -> bytes | None:
-        query = read(packet)
+        query = plain(packet)
+        may_keep = query is not None and (query.edns is None or not query.edns.cookie)
+        query = query or other(packet)
         if query is None:
             return None
         edns = query.edns
@@ -115,18 +148,57 @@ class Responder:
             # Whoever forges an address gets no more sent there than was sent here.
             most = len(packet)
         whole = self._message(query, written, address, most, cut=verdict is not _ANSWER)
-        if verdict is _ANSWER and (edns is None or not edns.cookie) and plain(packet) is not None:
-            if len(self._packets) >= _MOST_KEPT:
-                self._packets.clear()
-            self._packets[packet[2:]] = whole[2:], account
+        if verdict is _ANSWER and may_keep and written is not None:
+            if written.zone is None:
+                self._keep(packet[2:], (whole[2:], account))
+            else:
+                self._keep_family(packet, query.qname, whole, written.zone, account)
         return whole
 
     def tcp(self, packet: bytes, address: str) -> bytes | None:
         """Return the answer to a message of a TCP connection, None: it deserves none."""
-        query = read(packet)
+        query = plain(packet) or other(packet)
         if query is None:
             return None
-        return self._message(query, self._look(query), address, _MOST_TCP)
+        return self._message(query, self._look(query), address, MOST_BYTES)
+
+    # ---- what is kept ----
+
+    def _keep(self, asked: bytes, answer: tuple[bytes, object]) -> None:
+        """Keep an answer from the second time on: most that is asked once never comes again."""
+        digest = hash(asked)
+        if digest not in self._seen:
+            if len(self._seen) >= _MOST_KEPT:
+                self._seen.clear()
+            self._seen.add(digest)
+            return
+        if len(self._packets) >= _MOST_KEPT:
+            self._packets.clear()
+        self._packets[asked] = answer
+
+    def _keep_family(
+        self, packet: bytes, qname: bytes, whole: bytes, zone: Zone, account: object
+    ) -> None:
+        end = HEADER + len(qname)
+        if len(self._families) >= _MOST_FAMILIES:
+            self._families.clear()
+        self._families[_family_key(packet, qname.lower(), end)] = _Family(
+            whole[2:HEADER],
+            whole[end + TYPE_AND_CLASS :],
+            account,
+            zone.entries,
+            self._catalog.zones,
+        )
+
+    def _keep_written(self, known: tuple[bytes, int, Fit, int], written: Written) -> None:
+        self._written_bytes += len(written.body) + len(written.short_body)
+        if len(self._written) >= _MOST_KEPT or self._written_bytes > _MOST_KEPT_BYTES:
+            self._forget_written()
+        self._written[known] = written
+
+    def _forget_written(self) -> None:
+        self._written.clear()
+        self._written_bytes = 0
 
     # ---- what is asked ----
 
@@ -151,17 +223,10 @@ class Responder:
         place = zone.place(key)
         known = (place.key, qtype, place.fit, len(qname))
         written = self._written.get(known)
-        if written is not None:
-            return written
-        alike = _alike(qname, place)
-        answer = self._catalog.lookup_wire(alike, qtype)
-        account = (place.key, qtype)
-        if not _serves_all(answer, place):
-            return _write(self._catalog.lookup_wire(qname, qtype), qname, account)
-        written = _write(answer, alike, account)
-        if len(self._written) >= _MOST_KEPT:
-            self._written.clear()
-        self._written[known] = written
+        if written is None:
+            written, may_keep = write_for(self._catalog, zone, place, qname, qtype)
+            if may_keep:
+                self._keep_written(known, written)
         return written
 
     # ---- the message ----
@@ -176,17 +241,18 @@ class Responder:
             question = (
                 query.qname + query.qtype.to_bytes(2, "big") + query.qclass.to_bytes(2, "big")
             )
+        room = most - HEADER - len(question) - len(opt)
+        tsig = query.tsig if len(query.tsig) <= room else b""
         if written is None:
             flags, counts, body = query.error & 0xF, (0, 0, 0), b""
         else:
             flags, counts, body = written.flags, written.counts, written.body
-            room = most - HEADER - len(question) - len(opt)
             if len(body) > room:
                 counts, body = written.short_counts, written.short_body
             if cut or len(body) > room:
                 flags, counts, body = flags | _TC, (0, 0, 0), b""
         answers, authority, additional = counts
-        additional += bool(opt)
+        additional += bool(opt) + bool(tsig)
         return b"".join(
             (
                 query.ident,
@@ -198,6 +264,7 @@ class Responder:
                 question,
                 body,
                 opt,
+                tsig,
             )
         )
 
@@ -224,67 +291,8 @@ def _opt(error: int, dnssec_ok: bool, *, with_cookie: bool) -> bytes:
     return message.to_wire()[HEADER:]
 
 
-def _alike(qname: bytes, place: Place) -> bytes:
-    """Return a name of the same length that the same entry decides about, and of which nothing
-    but the end stands anywhere in the answer: what is written for it holds for every such name.
+def _family_key(packet: bytes, key: bytes, end: int) -> bytes:
+    """Return all of a packet but id and first label, of which the length stays, in lower case as
+    far as the name goes: `key`, which ends at `end`.
     """
-    if place.fit is Fit.WILDCARD:
-        end = place.key[2:]
-    elif place.fit in (Fit.MISSING, Fit.CUT):
-        end = place.key
-    else:
-        return qname
-    made, left = b"", len(qname) - len(end)
-    while left:
-        label = min(left - 1, 63)
-        if left - 1 - label == 1:
-            label -= 1  # the next label needs two octets
-        made += bytes((label,)) + b"\xff" * label
-        left -= label + 1
-    return made + end
-
-
-def _serves_all(answer: Answer, place: Place) -> bool:
-    """Say whether an answer holds for every name that the same entry decides about.
-
-    With DNAME each name is sent elsewhere; and a chain that comes back to the entry ends at the
-    name that it began with.
-    """
-    first, *others = (step.place for step in answer.steps)
-    return (
-        place.fit is not Fit.DNAME
-        and (first.key, first.fit) == (place.key, place.fit)
-        and all(other.key != place.key for other in others)
-    )
-
-
-def _write(answer: Answer, qname: bytes, account: object) -> Written:
-    """Have an answer written, with compression, as it stands behind the question."""
-    flags = answer.rcode | (_AA if answer.authoritative else 0)
-    needed = answer.additional[: answer.glue]
-    try:
-        counts, body = _sections(qname, answer.answer, answer.authority, answer.additional)
-    except dns.exception.TooBig:
-        return Written(flags | _TC, (0, 0, 0), b"", (0, 0, 0), b"", account)
-    if len(needed) == len(answer.additional):
-        return Written(flags, counts, body, counts, body, account)
-    short_counts, short_body = _sections(qname, answer.answer, answer.authority, needed)
-    return Written(flags, counts, body, short_counts, short_body, account)
-
-
-def _sections(qname: bytes, *sections: tuple[Owned, ...]) -> tuple[tuple[int, int, int], bytes]:
-    """Return how many records there are in each section, and their wire form behind a question."""
-    message = dns.message.QueryMessage(0)
-    name, rdtype = name_of(qname), dns.rdatatype.A
-    message.question.append(dns.rrset.RRset(name, dns.rdataclass.IN, rdtype))
-    message.answer, message.authority, message.additional = (
-        [owned.to_dnspython() for owned in section] for section in sections
-    )
-    wire = message.to_wire(max_size=_MOST_TCP)
-    answers, authority, additional = (
-        sum(len(owned.rrset.rdatas) for owned in section) for section in sections
-    )
-    return (answers, authority, additional), wire[HEADER + len(qname) + 4 :]
-
-
-_REFUSED = _write(OFF_ZONE, b"\0", "refused")
+    return packet[2 : HEADER + 1] + key[key[0] + 1 :] + packet[end:]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dns.edns
+import dns.exception
 import dns.message
 import dns.name
 from hypothesis import given
 from hypothesis import strategies as st
 
 from smartgw_dns.names import wire_of
-from smartgw_dns.query import Query, plain, read
+from smartgw_dns.query import Query, other, plain, read
 
 LABELS = st.lists(st.binary(min_size=1, max_size=63), max_size=5).map(
     lambda labels: b"".join(bytes((len(label),)) + label for label in labels) + b"\0"
@@ -67,6 +68,36 @@ def test_the_plain_form_is_read_as_dnspython_reads_it(packet: bytes) -> None:
         assert got.edns.cookie == b"".join(cookie or b"" for cookie in cookies)
 
 
+@given(packets())
+def test_every_other_form_is_read_as_dnspython_reads_it(packet: bytes) -> None:
+    """8.4: what dnspython can read, we can, but for faults in options that are not ours; and what
+    it refuses, we refuse."""
+    got = other(packet)
+    if packet[2] & 0x80:
+        assert got is None
+        return
+    assert got is not None
+    quick = plain(packet)
+    assert quick in (None, got)
+    if packet[2] & 0x78:
+        assert got.error == 4
+        return
+    try:
+        message = dns.message.from_wire(packet)
+    except dns.exception.DNSException:
+        # How the options of another version of EDNS are to be read nobody knows.
+        assert got.error in (1, 16) or b"\0\x08\0\x04" in packet or b"\0\x03\0\0" in packet
+        return
+    if got.error in (0, 16) and got.qname:
+        assert [(wire_of(q.name), q.rdtype, q.rdclass) for q in message.question] == [
+            (got.qname, got.qtype, got.qclass)
+        ]
+    assert (got.error == 16) == (message.edns > 0) or got.error == 1
+    if got.edns is not None:
+        assert message.edns >= 0
+        assert got.edns.payload == message.payload
+
+
 @given(packets() | st.binary(max_size=80), st.integers(0, 90), st.binary(max_size=2))
 def test_no_packet_is_a_crash(packet: bytes, cut: int, more: bytes) -> None:
     """8.4: whatever comes, it is a question, an error, or nothing."""
@@ -82,6 +113,26 @@ def test_a_signed_query_is_told_that_we_have_no_such_key() -> None:
     """8.4: AXFR only to TSIG keys; a key that nobody has is refused (RFC 8945 5.2.1)."""
     query = dns.message.make_query("z.", "AXFR")
     query.use_tsig({dns.name.from_text("key."): b"secret"}, "key.")
-    got = read(query.to_wire())
+    wire = query.to_wire()
+    got = read(wire)
     assert got is not None
     assert got.error == 9
+    assert got.tsig.startswith(b"\x03key\0\0\xfa\0\xff")
+    # Another record behind it, or a length that lies, makes it a fault.
+    for sent in (wire[:-1], wire + b"\0" * 11, wire[:11] + b"\2" + wire[12:] + bytes(11)):
+        got = read(sent)
+        assert got is not None
+        assert (got.error, got.tsig) == (1, b"")
+
+
+def test_a_name_is_not_followed_to_elsewhere() -> None:
+    """8.4: a pointer in the question is a fault, one of another record's owner is not."""
+    query = bytes(4) + b"\0\1\0\0\0\0\0\1" + b"\1a\0\0\1\0\1"
+    record = b"\xc0\x0c" + b"\0\1\0\1" + bytes(4) + b"\0\4" + bytes(4)
+    got = read(query + record)
+    assert got is not None
+    assert (got.error, got.qname) == (0, b"\1a\0")
+    for name in (b"\xc0\x0c", b"\xc0\0", b"\1a\xc0\0"):
+        got = read(query[:12] + name + query[15:] + record)
+        assert got is not None
+        assert got.error == 1

@@ -1,0 +1,123 @@
+"""An answer as it stands in a packet behind the question, for all names that it is right for.
+
+Owns which names share an answer, and what of it may be left out (RFC 9471). What is true of a name
+is lookup.py's, what is sent to whom is respond.py's. dnspython writes the records.
+"""
+
+from dataclasses import dataclass
+
+import dns.exception
+import dns.flags
+import dns.message
+import dns.rdataclass
+import dns.rdatatype
+import dns.rrset
+
+from smartgw_dns.catalog import Catalog
+from smartgw_dns.lookup import Answer, Owned
+from smartgw_dns.names import name_of
+from smartgw_dns.query import HEADER
+from smartgw_dns.zone import Fit, Place, Zone
+
+MOST_BYTES = 65_535
+_AA, _TC = int(dns.flags.AA), int(dns.flags.TC)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An answer as it stands behind the question.
+
+    Attributes:
+        flags: AA and the response code.
+        counts, body: of answer, authority and additional section, without OPT.
+        short_counts, short_body: the same without what may be left out.
+        account: what like answers are counted by.
+        zone: None where the answer is for one name alone; else for all names of its length that
+            `place` decides about, and so for all that differ in their first label and that neither
+            this zone has an entry for nor begin another zone.
+    """
+
+    flags: int
+    counts: tuple[int, int, int]
+    body: bytes
+    short_counts: tuple[int, int, int]
+    short_body: bytes
+    account: object
+    zone: Zone | None = None
+
+
+def write_for(
+    catalog: Catalog, zone: Zone, place: Place, qname: bytes, qtype: int
+) -> tuple[Written, bool]:
+    """Write the answer for a name that `place` of `zone` decides about, and for all others that it
+    may hold for; the second value says whether it may be kept for this name's length and place.
+    """
+    account = (place.key, qtype)
+    alike = _alike(qname, place)
+    if alike is not None:
+        answer = catalog.lookup_wire(alike, qtype)
+        if _serves_all(answer, place):
+            return write(answer, alike, account, zone), True
+    own = write(catalog.lookup_wire(qname, qtype), qname, account)
+    return own, len(place.key) == len(qname) and place.fit is not Fit.DNAME
+
+
+def _alike(qname: bytes, place: Place) -> bytes | None:
+    """Return a name of the same length that the same entry decides about, and of which nothing
+    but the end stands anywhere in the answer: what is written for it holds for every such name.
+    None: there is no other such name, or each has an answer of its own.
+    """
+    if place.fit is Fit.WILDCARD:
+        end = place.key[2:]
+    elif place.fit is Fit.MISSING or (place.fit is Fit.CUT and len(place.key) < len(qname)):
+        end = place.key
+    else:
+        return None
+    made, left = b"", len(qname) - len(end)
+    while left:
+        label = min(left - 1, 63)
+        if left - 1 - label == 1:
+            label -= 1  # the next label needs two octets
+        made += bytes((label,)) + b"\xff" * label
+        left -= label + 1
+    return made + end
+
+
+def _serves_all(answer: Answer, place: Place) -> bool:
+    """Say whether an answer holds for every name that the same entry decides about: a chain that
+    comes back to the entry ends at the name that it began with.
+    """
+    first, *others = (step.place for step in answer.steps)
+    return (first.key, first.fit) == (place.key, place.fit) and all(
+        other.key != place.key for other in others
+    )
+
+
+def write(answer: Answer, qname: bytes, account: object, zone: Zone | None = None) -> Written:
+    """Have an answer written, with compression, as it stands behind the question."""
+    flags = answer.rcode | (_AA if answer.authoritative else 0)
+    needed = answer.additional[: answer.glue]
+    try:
+        counts, body = _sections(qname, answer.answer, answer.authority, answer.additional)
+    except dns.exception.TooBig:
+        return Written(flags | _TC, (0, 0, 0), b"", (0, 0, 0), b"", account, zone)
+    if len(needed) == len(answer.additional):
+        return Written(flags, counts, body, counts, body, account, zone)
+    short_counts, short_body = _sections(qname, answer.answer, answer.authority, needed)
+    return Written(flags, counts, body, short_counts, short_body, account, zone)
+
+
+def _sections(qname: bytes, *sections: tuple[Owned, ...]) -> tuple[tuple[int, int, int], bytes]:
+    """Return how many records there are in each section, and their wire form behind a question."""
+    message = dns.message.QueryMessage(0)
+    name, rdtype = name_of(qname), dns.rdatatype.A
+    message.question.append(dns.rrset.RRset(name, dns.rdataclass.IN, rdtype))
+    message.answer, message.authority, message.additional = (
+        [owned.to_dnspython() for owned in section] for section in sections
+    )
+    # In the order of the zone: what is kept would else be one order by chance, for long.
+    wire = message.to_wire(max_size=MOST_BYTES, want_shuffle=False)
+    answers, authority, additional = (
+        sum(len(owned.rrset.rdatas) for owned in section) for section in sections
+    )
+    return (answers, authority, additional), wire[HEADER + len(qname) + 4 :]
