@@ -11,12 +11,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from smartgw.config_dns import Dns
 from smartgw.config_limits import Rates, Store
 from smartgw.config_peers import Peers
+from smartgw.config_processes import Log, Processes
 from smartgw.config_state import Identity, State, Trust
 from smartgw.config_values import (
-    Access,
-    AuditSink,
     BusServer,
     Count,
     DnsName,
@@ -28,7 +28,6 @@ from smartgw.config_values import (
     Networks,
     Seconds,
     Section,
-    SocketPath,
     Text,
     Token,
     Wait,
@@ -412,55 +411,6 @@ class Proxy(Section):
         return value
 
 
-class Log(Section):
-    """What is written about the traffic and about the gateway itself."""
-
-    access: Access = Field(
-        default="stdout",
-        description='Where one JSON line a request goes: "stdout" (or "-"), "off", or an '
-        "absolute path. Lines are dropped and counted, never waited for, when the disk is slow.",
-    )
-    audit: AuditSink = Field(
-        default="stderr",
-        description='Where one JSON line a change made through the API goes: "stderr", "stdout", '
-        '"off", or an absolute path. A change waits for its line, for two seconds at most; a line '
-        "that cannot be written is counted.",
-    )
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info",
-        description="How much the gateway tells about itself on stderr. debug is for looking "
-        "for a fault: it costs time on every message of the bus.",
-    )
-
-
-class Processes(Section):
-    """How many processes carry the traffic, and how one generation of them follows another."""
-
-    workers: Annotated[Count, Field(le=256)] = Field(
-        default=1,
-        description="Processes that carry traffic; with one, that is also the one that listens "
-        "to the hosts. One for each core serves most; each keeps its own connections to hosts, "
-        "and the limits hold for each of them.",
-    )
-    handover: SocketPath | None = Field(
-        default=None,
-        examples=["/run/smartgw/handover.sock"],
-        description="Unix socket at which a running gateway hands its listening sockets to the "
-        "next `smartgw serve` with the same path, so that an upgrade loses no connection. "
-        "Off by default; its folder must let in nobody else.",
-    )
-    unready_wait: Wait = Field(
-        default=10.0,
-        description="Seconds between being told to end and accepting nobody any more, so that "
-        "load balancers can see that the gateway is not ready. 0 where there are none.",
-    )
-    drain: Seconds = Field(
-        default=20.0,
-        description="Seconds for what is in flight to end, after the last connection was "
-        "accepted. WebSockets are told to go away shortly before it is over.",
-    )
-
-
 def _own_name() -> str:
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", os.uname().nodename.partition(".")[0])
     return name.lstrip("-_")[:64] or "gateway"
@@ -521,6 +471,9 @@ class Settings(Section):
     limits: Limits = Field(default=Limits(), description="How much a client may send and hold.")
     rates: Rates = Field(default=Rates(), description="How many requests of one caller pass.")
     store: Store = Field(default=Store(), description="Where several gateways count together.")
+    dns: Dns = Field(
+        default=Dns(), validate_default=True, description="Where our zones are served."
+    )
     proxy: Proxy = Field(default=Proxy(), description="What is believed and what is passed on.")
     log: Log = Field(default=Log(), description="What is written.")
     processes: Processes = Field(
@@ -547,6 +500,18 @@ class Settings(Section):
             refuse(
                 'is "registered", and without state.bucket no app is',
                 'write bucket = "smartgw" under [state], or apps = "announced"',
+            )
+        return value
+
+    @field_validator("dns")
+    @classmethod
+    def _zones_from_somewhere(cls, value: Dns, info: ValidationInfo) -> Dns:
+        state = info.data.get("state")
+        if value.listen and state and state.bucket is None:
+            refuse(
+                "is named, and without state.bucket there is no zone",
+                'write bucket = "smartgw" under [state], or remove dns.listen',
+                "listen",
             )
         return value
 

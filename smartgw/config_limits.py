@@ -64,6 +64,15 @@ class Rates(Section):
         description="Requests of one service to one gateway's API, whatever its address. Enough "
         "for a hundred a second; fewer protects traffic from a program that runs wild.",
     )
+    queries: Requests = Field(
+        default=120,
+        description="DNS queries of one session at the API in any rates.window, whatever its "
+        "address. Services have rates.services.",
+    )
+    queries_a_day: Requests = Field(
+        default=10_000,
+        description="DNS queries of one session at the API on one day (UTC).",
+    )
     window: Annotated[Seconds, Field(ge=1, le=3600)] = Field(
         default=60.0,
         description="Seconds of the sliding windows in which these are counted. Longer forgives "

@@ -19,6 +19,7 @@ FIXED = (
     ("rates", "window"),
     ("rates", "callers"),
     ("store",),
+    ("dns",),
     ("log", "access"),
     ("log", "audit"),
     ("processes", "workers"),
