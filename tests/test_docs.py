@@ -27,6 +27,7 @@ from smartgw.config_fields import Settings
 from smartgw.errors import ANSWERS, Reason
 from smartgw.logline import Formatter
 from smartgw.peers import directory
+from smartgw.processes import counting
 from smartgw.processes.drain import Phase
 from smartgw.processes.reload import FIXED
 from smartgw.state import last_good, state
@@ -402,6 +403,7 @@ def test_what_readiness_says_is_described() -> None:
         last_good.LastGood.missing,
         last_good.LastGood.degraded,
         credentials.Credentials.degraded,
+        counting.Counting.degraded,
         directory.worries,
     ]
     for speaker in speakers:
