@@ -64,7 +64,7 @@ DOES_IO = {
     "smartgw.state",
     "smartgw.trust",
     "smartgw.wiring",
-    "smartgw_dns.server",
+    *("smartgw_dns.forwarder", "smartgw_dns.server"),
     "smartgw_hosts.agent",
     "smartgw_hosts.clusters_source",
     "smartgw_hosts.write_guard",

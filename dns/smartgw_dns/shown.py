@@ -1,0 +1,99 @@
+"""Answers as the JSON that Google's and Cloudflare's DNS over HTTPS give (contract 8.1).
+
+Owns its members, and how long an answer may be kept (RFC 8484 5.1). Numbers are those of the wire;
+names are absolute. Looks nothing up.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import dns.flags
+import dns.message
+import dns.rdatatype
+import dns.rrset
+
+from smartgw_dns.lookup import Answer
+from smartgw_dns.names import text_of
+from smartgw_dns.zone import SOA
+
+LONGEST_KEPT = 86_400
+
+
+def answer_json(qname: bytes, rdtype: int, answer: Answer, *, recursion: bool) -> dict[str, Any]:
+    """Return an answer of our zones; `recursion`: it is available to whoever asks."""
+    shown = _head(qname, rdtype, answer.rcode, aa=answer.authoritative, tc=False, ra=recursion)
+    sections = (("Answer", answer.answer), ("Authority", answer.authority))
+    for name, section in (*sections, ("Additional", answer.additional)):
+        if section:
+            shown[name] = _records(owned.to_dnspython() for owned in section)
+    return shown
+
+
+def message_json(qname: bytes, rdtype: int, message: dns.message.Message) -> dict[str, Any]:
+    """Return an answer of a resolver."""
+    flags = message.flags
+    shown = _head(
+        *(qname, rdtype, int(message.rcode())),
+        aa=False,
+        tc=bool(flags & dns.flags.TC),
+        ra=True,
+    )
+    shown["AD"] = bool(flags & dns.flags.AD)
+    for name, section in (("Answer", message.answer), ("Authority", message.authority)):
+        if section:
+            shown[name] = _records(section)
+    return shown
+
+
+def kept_seconds(shown: dict[str, Any]) -> int | None:
+    """Return for how long such JSON holds: the lowest TTL; None: it says nothing that may be kept.
+
+    A negative answer holds for as long as its SOA says (RFC 2308 5).
+    """
+    if shown["Status"] not in (0, 3):
+        return None
+    ttls = [record["TTL"] for record in shown.get("Answer", ())]
+    if not ttls or shown["Status"] == 3:
+        ttls += [record["TTL"] for record in shown.get("Authority", ()) if record["type"] == SOA]
+    return min((*ttls, LONGEST_KEPT)) if ttls else None
+
+
+def wire_kept_seconds(message: bytes) -> int | None:
+    """Return the same for a message as it goes over the wire."""
+    read = dns.message.from_wire(message)
+    shown = {
+        "Status": int(read.rcode()),
+        "Answer": _ttls(read.answer),
+        "Authority": _ttls(read.authority),
+    }
+    return kept_seconds(shown)
+
+
+def _head(qname: bytes, rdtype: int, rcode: int, *, aa: bool, tc: bool, ra: bool) -> dict[str, Any]:
+    return {
+        "Status": rcode,
+        "AA": aa,
+        "TC": tc,
+        "RD": True,
+        "RA": ra,
+        "AD": False,
+        "CD": False,
+        "Question": [{"name": text_of(qname), "type": rdtype}],
+    }
+
+
+def _records(section: Iterable[dns.rrset.RRset]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": rrset.name.to_text(),
+            "type": int(rrset.rdtype),
+            "TTL": rrset.ttl,
+            "data": rdata.to_text(),
+        }
+        for rrset in section
+        for rdata in rrset
+    ]
+
+
+def _ttls(section: Sequence[dns.rrset.RRset]) -> list[dict[str, Any]]:
+    return [{"type": int(rrset.rdtype), "TTL": rrset.ttl} for rrset in section]
