@@ -105,7 +105,9 @@ remote-control:
 
 
 class Knot(Authoritative):
-    """Knot DNS."""
+    """Knot DNS; `more` are further lines of what holds for each zone."""
+
+    more = ""
 
     def command(self) -> list[str]:
         zones = "".join(
@@ -128,7 +130,7 @@ template:
     zonefile-sync: -1
     journal-content: none
     semantic-checks: off
-zone:
+{self.more}zone:
 {zones}""",
         )
         return [system("knotd"), "-c", conf]

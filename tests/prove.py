@@ -247,6 +247,20 @@ CHECKS = (
         ("python", "-m", "tests.dns_oracle", "--zones", "500"),
     ),
     Check(
+        "dns-beside",
+        "dig and kdig with all their options: as Knot answers, or as the docs argue.",
+        ("python", "-m", "tests.dns_beside"),
+    ),
+    Check(
+        "dns-wire",
+        "UDP and TCP, both families: order, deadlines, bounds, a client that does not read, "
+        "silent connections, two processes at one address.",
+        pytest(
+            *("tests/dns/test_server.py", "tests/dns/test_respond.py", "tests/dns/test_query.py"),
+            *("tests/dns/test_rates.py", "tests/dns/test_cookies.py"),
+        ),
+    ),
+    Check(
         "owners",
         "Owners as the vectors say; 100,000 ids spread within 3 % of even; all gateways tell the "
         "same clusters.",

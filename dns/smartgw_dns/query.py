@@ -31,8 +31,8 @@ _POINTER = 0xC0  # RFC 1035 4.1.4
 _CLASS_ANY = int(dns.rdataclass.ANY)
 _BADKEY = int(dns.rcode.BADKEY)
 _COOKIE = int(dns.edns.OptionType.COOKIE).to_bytes(2, "big")
-# Of the query's flags, those that come back: opcode, RD and CD.
-_OPCODE, _RD, _CD = 0x7800, int(dns.flags.RD), int(dns.flags.CD)
+# Of the query's flags, those that come back; CD does not (RFC 4035 3.1.6).
+_OPCODE, _RD = 0x7800, int(dns.flags.RD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Query:
 
     Attributes:
         ident: the message's id, two octets.
-        flags: opcode, RD and CD as in the query.
+        flags: opcode and RD as in the query.
         qname: in wire form, the case kept; empty where there is no question to repeat.
         qtype, qclass: codes.
         edns: None where the query has no OPT.
@@ -107,7 +107,7 @@ def plain(packet: bytes) -> Query | None:
         return None
     return Query(
         packet[:2],
-        (packet[2] << 8 | packet[3]) & (_RD | _CD),
+        packet[2] << 8 & _RD,
         packet[HEADER:at],
         packet[at] << 8 | packet[at + 1],
         packet[at + 2] << 8 | packet[at + 3],
@@ -158,7 +158,7 @@ def other(packet: bytes) -> Query | None:
             raise _Malformed
     except (_Malformed, IndexError):
         found.error = NOTIMP if sent & _OPCODE else FORMERR
-    flags = sent & (_OPCODE | _RD | _CD)
+    flags = sent & (_OPCODE | _RD)
     return Query(
         packet[:2],
         flags,

@@ -13,11 +13,10 @@ import dns.edns
 import dns.flags
 import dns.message
 import dns.rcode
-import dns.rdatatype
 
 from smartgw_dns.catalog import Catalog
 from smartgw_dns.cookies import CLIENT_BYTES, SERVER_BYTES, is_ours, server_cookie
-from smartgw_dns.lookup import ANY, OFF_ZONE
+from smartgw_dns.lookup import ANY, NOT_ASKED, OFF_ZONE
 from smartgw_dns.query import HEADER, IN, OPT_BYTES, TYPE_AND_CLASS, Edns, Query, other, plain
 from smartgw_dns.rates import Rates, Verdict
 from smartgw_dns.table import Table
@@ -30,11 +29,10 @@ _PLAIN_PAYLOAD = 512
 _MOST_KEPT = 32_768
 _MOST_FAMILIES = 8_192
 _MOST_KEPT_BYTES = 32 << 20
-# Transfers are for TSIG keys; metatypes cannot be looked up (RFC 6895 3.1).
-_NOT_ASKED = frozenset(range(249, 255)) | {int(dns.rdatatype.OPT), 0}
 _QR, _TC = int(dns.flags.QR), int(dns.flags.TC)
 _ANSWER = Verdict.ANSWER
 _REFUSED = write(OFF_ZONE, b"\0", "refused")
+_NOT_OURS = write(OFF_ZONE, b"\0", "not ours")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,12 +212,12 @@ class Responder:
         qname, qtype = query.qname, query.qtype
         if query.error or not qname:
             return None
-        if query.qclass != IN or qtype in _NOT_ASKED:
+        if query.qclass != IN or qtype in NOT_ASKED:
             return _REFUSED
         key = qname.lower()
         zone = self._catalog.find(key, qtype)
         if zone is None:
-            return _REFUSED
+            return _NOT_OURS
         place = zone.place(key)
         known = (place.key, qtype, place.fit, len(qname))
         written = self._written.get(known)
@@ -235,7 +233,9 @@ class Responder:
         self, query: Query, written: Written | None, address: str, most: int, *, cut: bool = False
     ) -> bytes:
         edns = query.edns
-        opt = b"" if edns is None else self._opt(query, edns, address)
+        opt = b""
+        if edns is not None:
+            opt = self._opt(query, edns, address, not_ours=written is _NOT_OURS)
         question = b""
         if query.qname:
             question = (
@@ -268,25 +268,28 @@ class Responder:
             )
         )
 
-    def _opt(self, query: Query, edns: Edns, address: str) -> bytes:
+    def _opt(self, query: Query, edns: Edns, address: str, *, not_ours: bool) -> bytes:
         """Return our OPT record (RFC 6891 6.1.2), with our cookie for who has one."""
         cookie = edns.cookie[:CLIENT_BYTES]
+        opt = _opt(query.error, edns.dnssec_ok, not_ours=not_ours, with_cookie=bool(cookie))
         if not cookie:
-            return _opt(query.error, edns.dnssec_ok, with_cookie=False)
+            return opt
         mine = server_cookie(self._secret, cookie, address.encode(), int(self._wall()))
-        opt = _opt(query.error, edns.dnssec_ok, with_cookie=True)
         return opt[: -CLIENT_BYTES - SERVER_BYTES] + cookie + mine
 
 
 @cache
-def _opt(error: int, dnssec_ok: bool, *, with_cookie: bool) -> bytes:
+def _opt(error: int, dnssec_ok: bool, *, not_ours: bool, with_cookie: bool) -> bytes:
     """Return an OPT record; a cookie in it is its last octets, and to be replaced."""
     message = dns.message.QueryMessage(0)
-    options: list[dns.edns.Option] = [
-        dns.edns.CookieOption(bytes(CLIENT_BYTES), bytes(SERVER_BYTES))
-    ]
+    options: list[dns.edns.Option] = []
+    if not_ours:
+        # Tells the REFUSED of a lame delegation from that of an access list, RFC 8914 4.21.
+        options.append(dns.edns.EDEOption(dns.edns.EDECode.NOT_AUTHORITATIVE))
+    if with_cookie:
+        options.append(dns.edns.CookieOption(bytes(CLIENT_BYTES), bytes(SERVER_BYTES)))
     flags = int(dns.flags.EDNSFlag.DO) if dnssec_ok else 0
-    message.use_edns(0, flags, PAYLOAD, options=options if with_cookie else None)
+    message.use_edns(0, flags, PAYLOAD, options=options)
     message.set_rcode(dns.rcode.Rcode.make(error))
     return message.to_wire()[HEADER:]
 

@@ -241,6 +241,18 @@ def test_what_is_not_a_query_is_not_implemented(opcode: dns.opcode.Opcode) -> No
     assert got.question == query.question
 
 
+def test_who_asks_for_what_is_not_ours_is_told_so() -> None:
+    """8.4: no recursion: REFUSED, and where there is an OPT why (RFC 8914 4.21)."""
+    for name, told in (("example.org", [20]), ("smart-app.test", [])):
+        for options in ([], [dns.edns.CookieOption(b"12345678", b"")]):
+            packet = asked(name, "A" if told else "AXFR", use_edns=0, options=options)
+            got = dns.message.from_wire(responder(CORNERS).udp(packet, CLIENT) or b"")
+            assert (got.rcode(), bool(got.flags & dns.flags.RA)) == (dns.rcode.REFUSED, False)
+            codes = [o.code for o in got.options if isinstance(o, dns.edns.EDEOption)]
+            assert codes == told
+            assert len(got.options) == len(told) + len(options)
+
+
 def test_a_transfer_is_refused_without_a_key_and_with_one_that_nobody_has() -> None:
     """8.4: AXFR/IXFR only to TSIG keys; an unknown key is told as BADKEY (RFC 8945 5.2.1)."""
     for rdtype in ("AXFR", "IXFR"):
