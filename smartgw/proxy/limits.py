@@ -343,20 +343,25 @@ class Limits:
         """Return the lines, joined by CRLF. `reset`: microseconds until Remaining next rises."""
         limit = place.limit
         left = limit - used if used < limit else 0
-        heads = self._heads
-        head = heads.get((place.kind.name, limit, left))
+        # With a very large limit hardly a number comes twice.
+        head = self._heads.get((place.kind.name, limit, left)) if limit < _MOST_LINES else None
         if head is None:
-            if len(heads) >= _MOST_LINES:
-                heads.clear()
-            name = place.kind.field
-            head = heads[(place.kind.name, limit, left)] = (
-                b"X-RateLimit-Limit: %d\r\nX-RateLimit-Remaining: %d\r\n"
-                b'RateLimit-Policy: "%b";q=%d;w=%d\r\nRateLimit: "%b";r=%d;t='
-            ) % (limit, left, name, limit, self._seconds, name, left)
+            head = self._head(place.kind, limit, left)
         seconds = -(-reset // SECOND)
         tails = self._tails
         # The store's word is not taken for more than a window can be.
         return head + tails[seconds if 0 <= seconds < len(tails) else len(tails) - 1]
+
+    def _head(self, kind: Kind, limit: int, left: int) -> bytes:
+        head = (
+            b"X-RateLimit-Limit: %d\r\nX-RateLimit-Remaining: %d\r\n"
+            b'RateLimit-Policy: "%b";q=%d;w=%d\r\nRateLimit: "%b";r=%d;t='
+        ) % (limit, left, kind.field, limit, self._seconds, kind.field, left)
+        if limit < _MOST_LINES:
+            if len(self._heads) >= _MOST_LINES:
+                self._heads.clear()
+            self._heads[(kind.name, limit, left)] = head
+        return head
 
 
 def _nobody(asked: object, wait: int, results: Sequence[int]) -> None:

@@ -244,6 +244,7 @@ def test_a_million_names_are_one_window(place: Cluster, short: Gateway) -> None:
     """R11: names of unknown hosts are neither remembered nor a label of a metric."""
     caller = new_caller()
     ask(short, "first.example", caller)
+    time.sleep(1.1)  # it is brought up to date once a second
     callers = metric(short, "smartgw_limit_callers")
     with ThreadPoolExecutor(4) as pool:
         names = (f"n{number}.unknown.example" for number in range(400))
