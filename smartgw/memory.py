@@ -4,6 +4,7 @@ Owns what is asked of the system and of the allocator. What follows from memory 
 admission/sharing.py's.
 """
 
+import asyncio
 import contextlib
 import ctypes
 import gc
@@ -27,6 +28,7 @@ _ALLOCATOR = {
 }
 # What a request makes is gone by reference count; the collector need not look for it often.
 _COLLECT_EVERY = 20_000
+_FEW, _PAUSE = 32, 0.002
 
 
 def keep_for_traffic() -> None:
@@ -44,6 +46,22 @@ def settle() -> None:
     """Let the collector leave alone what there is now: after a large table was taken in, which
     it would walk again and again for garbage that is not there."""
     gc.freeze()
+
+
+def let_go(things: list[object] | set[str]) -> None:
+    """Forget these little by little, on the event loop: to free a large table all at once holds
+    requests up as long as to make it."""
+    if len(things) > _FEW:
+        asyncio.get_running_loop().call_later(_PAUSE, _let_go_on, things)
+
+
+def _let_go_on(things: list[object] | set[str]) -> None:
+    # Parts of tables have hundreds of entries each, the others are single.
+    some = _FEW if isinstance(things, list) else 50 * _FEW
+    for _ in range(min(some, len(things))):
+        things.pop()
+    if things:
+        asyncio.get_running_loop().call_later(_PAUSE, _let_go_on, things)
 
 
 def give_back() -> None:

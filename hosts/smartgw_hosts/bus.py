@@ -62,6 +62,8 @@ class _Feed:
 class Bus:
     """A supervised NATS connection; see the module's docstring.
 
+    Set `hurry` while nobody waits for the event loop, to have messages handled without pauses.
+
     `servers` are URLs in order of preference; others of their NATS cluster are learnt from them.
     `on_state(connected)` is called on the event loop after each change. Raises ValueError for a
     server or seed that cannot be read, without showing it.
@@ -108,6 +110,7 @@ class Bus:
         self._lost_at: float | None = None  # monotonic; None before the first connection
         self._task: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
+        self.hurry = False
         self.counters: dict[str, int] = dict.fromkeys(
             ("messages", "drops", "handler_errors", "errors", "dial_failures", "generations"), 0
         )
@@ -311,7 +314,8 @@ class Bus:
             asyncio.get_running_loop().call_soon(self._handle_batch)
 
     def _handle_batch(self) -> None:
-        pressing = any(2 * feed.queued > feed.limit for feed in self._feeds.values())
+        hurry = self.hurry
+        pressing = hurry or any(2 * feed.queued > feed.limit for feed in self._feeds.values())
         end = time.monotonic() + (LONG_BATCH_SECONDS if pressing else BATCH_SECONDS)
         while self._queue and time.monotonic() < end:
             entry = self._queue.popleft()
@@ -329,4 +333,5 @@ class Bus:
                 self._say(logging.ERROR, "handler", "bus: a handler failed", error=error)
         self._scheduled = bool(self._queue)
         if self._scheduled:
-            asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._handle_batch)
+            loop = asyncio.get_running_loop()
+            loop.call_later(0 if hurry else PAUSE_SECONDS, self._handle_batch)

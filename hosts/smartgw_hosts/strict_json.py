@@ -12,12 +12,7 @@ import math
 def parse_object(data: bytes) -> dict[str, object]:
     """Read one JSON object (RFC 8259, with the limits of RFC 7493); raises ValueError only."""
     try:
-        value: object = json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=_no_duplicates,
-            parse_float=_finite,
-            parse_constant=_no_constant,
-        )
+        value: object = _DECODER.decode(data.decode("utf-8"))
         # Only an escape can bring in a lone surrogate; writing finds it wherever it hides.
         if b"\\u" in data:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
@@ -50,3 +45,9 @@ def _finite(text: str) -> float:
 
 def _no_constant(text: str) -> float:
     raise ValueError(f"has {text}, which is not JSON")
+
+
+# Made once: `json.loads` would make one for every message.
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_no_duplicates, parse_float=_finite, parse_constant=_no_constant
+)

@@ -166,6 +166,12 @@ class Crew:
         return sum(s.log[0] for s in self._seats), sum(s.log[1] for s in self._seats)
 
     @property
+    def settled(self) -> bool:
+        """Whether no worker that serves has still to be told of registered apps."""
+        told = self._setup.desired is not None or self._setup.settings.state.bucket is None
+        return told and all(s.registered_told for s in self._seats if s.serving.is_set())
+
+    @property
     def connections(self) -> int:
         """Connections of clients that are open, by the last reports."""
         return sum(facts.connections for facts in self.workers())

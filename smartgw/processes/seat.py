@@ -109,6 +109,7 @@ class Seat:
         self._changed: dict[str, None] = {}
         self._registered: dict[str, None] = {}
         self._registered_due = False
+        self.registered_told = True
         self._told: frozenset[str] = frozenset()
         self._apps_due = False
         self._clusters_due = False
@@ -166,7 +167,7 @@ class Seat:
         """These registered apps are told as they are when their turn comes."""
         if self._channel is not None:
             self._registered.update(dict.fromkeys(app_ids))
-            self._registered_due = True
+            self._registered_due, self.registered_told = True, False
             self._wake.set()
 
     def apps_changed(self) -> None:
@@ -287,6 +288,7 @@ class Seat:
                     # Others have their turn, though the worker is quick to take it.
                     await asyncio.sleep(0)
                     await channel.room()
+                self.registered_told = not self._registered_due
             if self._apps_due:
                 self._apps_due = False
                 apps, complete = setup.apps, setup.complete

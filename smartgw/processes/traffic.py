@@ -44,8 +44,8 @@ from smartgw_hosts.http1 import Bounds
 
 Endpoints = frozenset[tuple[str, int]]
 
-_SLICE = 0.001
-"""Seconds of a large change of apps before requests have as long."""
+_SLICE, _FIRST_SLICE = 0.001, 0.01
+"""Seconds of a large change of apps before requests have as long, and of the first."""
 _MANY = 10_000
 """Apps after which the collector is told to leave what there is alone."""
 
@@ -93,6 +93,7 @@ class Traffic:
             announced=settings.state.bucket is None,
         )
         self._announced = settings.apps == "announced"
+        self._settled = settings.state.bucket is None
         self._desired = Desired()
         self._due: dict[str, None] = {}
         self._taken = 0
@@ -144,6 +145,11 @@ class Traffic:
         return self._path.snapshot
 
     @property
+    def settled(self) -> bool:
+        """Whether the registered apps are in force, as far as they are known."""
+        return self._settled and self._registering is None
+
+    @property
     def complete(self) -> bool:
         """Whether a hostname that has no route is unknown, and not merely unheard of."""
         return self._table.snapshot.complete
@@ -175,17 +181,16 @@ class Traffic:
 
     def _register_on(self) -> None:
         self._registering = None
-        end = time.monotonic() + _SLICE
+        # Before anything is in force nobody can be held up.
+        first = not self._settled
+        end = time.monotonic() + (_FIRST_SLICE if first else _SLICE)
         while self._due and time.monotonic() < end:
-            some = [self._due.popitem()[0] for _ in range(min(16, len(self._due)))]
-            updates = {app_id: self._desired.update(app_id) for app_id in some}
-            self.take_apps(
-                [update for update in updates.values() if update is not None],
-                [app_id for app_id, update in updates.items() if update is None],
-            )
+            app_id, _ = self._due.popitem()
+            update = self._desired.update(app_id)
+            self.take_apps((), (app_id,)) if update is None else self.take_apps((update,), ())
         if self._due:
             loop = asyncio.get_running_loop()
-            self._registering = loop.call_later(_SLICE, self._register_on)
+            self._registering = loop.call_later(0 if first else _SLICE, self._register_on)
         else:
             self.publish_apps()
 
@@ -196,7 +201,10 @@ class Traffic:
 
     def publish_apps(self) -> None:
         """Put in force what was taken in: the state is known from now on."""
+        self._settled = True
         snapshot = self._table.publish()
+        replaced, self._table.replaced = self._table.replaced, []
+        memory.let_go(replaced)
         if self._announced:
             snapshot = self._table.admit()
         if self._complete and not snapshot.complete:

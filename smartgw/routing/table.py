@@ -156,6 +156,8 @@ class _Draft:
 class RoutingTable:
     """Turns changes of hosts and of registered apps into the next Snapshot.
 
+    `replaced` is what the Snapshot before the last `publish` had besides; see `shards.Edit`.
+
     `announced`: an app that is merely announced, and not registered, has its hostname too.
     """
 
@@ -175,6 +177,7 @@ class RoutingTable:
         self._registered: dict[str, AppUpdate] = {}
         self._label_holders: dict[bytes, str] = {}
         self._draft: _Draft | None = None
+        self.replaced: list[object] = []
         self.snapshot = Snapshot()
         self.rename(base_domains, own_hostnames)
 
@@ -217,7 +220,11 @@ class RoutingTable:
     def publish(self) -> Snapshot:
         """Put in force what `register` took in."""
         draft, self._draft = self._draft, None
-        return self.snapshot if draft is None else self._done(draft)
+        if draft is None:
+            return self.snapshot
+        edits = draft.labels, draft.hostnames, draft.apps
+        self.replaced = [part for edit in edits for part in edit.replaced]
+        return self._done(draft)
 
     def admit(self) -> Snapshot:
         """Give announced apps their hostnames too, from now on; costs all of them once."""

@@ -180,6 +180,14 @@ class Desired:
             if isinstance(stored, Stored) and isinstance(stored.record, ZoneHead):
                 yield stored.record
 
+    def whole(self) -> Difference:
+        """Return all of it as what is otherwise than in nothing; O(n)."""
+        return Difference(
+            frozenset(app.app_id for app in self.apps()),
+            True,
+            frozenset(head.origin for head in self.zones()),
+        )
+
     def page(self, kind: Kind, after: str = "", limit: int = 100) -> list[tuple[str, Stored]]:
         """Return the next records of a kind whose keys are above `after`, by key; O(n).
 
@@ -264,6 +272,11 @@ class Draft:
         old = self._records.get(key)
         if old is not None and sweep.missed(key, old):
             self._put(key, old, None)
+
+    @property
+    def replaced(self) -> list[object]:
+        """What the base has and the next has not; see `shards.Edit`."""
+        return [*self._records.replaced, *self._claims.replaced]
 
     def done(self, revision: int, bucket: str) -> tuple[Desired, Difference]:
         """Return what came of it; the draft must not be used any more."""

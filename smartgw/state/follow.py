@@ -26,6 +26,8 @@ SILENT: Final = 2.0
 """Seconds without one after which it is gone: its NATS server ended, or lost its leader."""
 WINDOW: Final = 256
 """Messages on their way at once: as many as traffic may have to wait behind."""
+# Room for two readers' windows; the bus hurries once half of it waits.
+_QUEUE: Final = 2 * WINDOW + 64
 PULL_SECONDS: Final = 30.0
 PATIENCE: Final = 2.0
 """Seconds for an answer about bucket or consumers: while NATS servers elect a leader none comes,
@@ -148,7 +150,7 @@ class Follower:
         self.lost_at: float | None = None
         self.bucket: Bucket | None = None
         self.counters: dict[str, int] = dict.fromkeys(("sessions", "sweeps", "gaps"), 0)
-        bus.follow(f"{self._inbox}.*", self._delivered, 2 * WINDOW)
+        bus.follow(f"{self._inbox}.*", self._delivered, _QUEUE)
 
     @property
     def seen(self) -> int:
@@ -217,7 +219,10 @@ class Follower:
                 self._tail = await self._open(revision)
                 await self._until(self.reach(bucket.revision))
             else:
+                # Before anything is known, nothing is served that could be held up.
+                self._bus.hurry = not self._taker.holds
                 await self._read_all(replace=True)
+            self._bus.hurry = False
             self.counters["sessions"] += 1
             _log.info("state: the bucket %s is followed, from revision %d", self._name, self.seen)
             self.fault = ""
@@ -229,6 +234,7 @@ class Follower:
                     await self._read_all(replace=False)
                     due = time.monotonic() + self._later()
         finally:
+            self._bus.hurry = False
             self._lost.cancel()
             self._close(self._tail)
             self._tail = None

@@ -146,6 +146,7 @@ class View:
         self._bucket = sweep.bucket
         self._sweep = None
         self._flush()
+        memory.let_go(sweep.seen)
 
     def abandon(self) -> None:
         if self.replaced:
@@ -187,6 +188,7 @@ class View:
         if self._draft is None or self.replaced:
             return
         draft, self._draft = self._draft, None
+        memory.let_go(draft.replaced)
         self.desired, difference = draft.done(self._revision, self._bucket)
         if difference:
             self.counters["changes"] += 1

@@ -4,7 +4,6 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from smartgw.state.durable import Unavailable
 from smartgw.state.jetstream import Refused, answer, entry, place
 from smartgw.state.records import app_key, register
 from smartgw_hosts.bus import Delivery
+from tests.jetstream_api import back_up, put_back
 from tests.servers import Nats
 from tests.stores import BUCKET, Gateways, OneGateway, fill, many, until
 
@@ -146,32 +146,6 @@ async def test_a_lost_bucket_takes_nothing_with_it(gateways: Gateways) -> None:
     await one.store.write(register(app_id="x"))
 
 
-async def back_up(gateways: Gateways) -> tuple[Any, list[bytes]]:
-    """Take a backup of the bucket, as `nats stream backup` does."""
-    client = await gateways.client()
-    inbox = client.new_inbox()
-    chunks = await client.subscribe(inbox)
-    begun = await gateways.ask(f"$JS.API.STREAM.SNAPSHOT.{STREAM}", {"deliver_subject": inbox})
-    found: list[bytes] = []
-    while True:
-        message = await chunks.next_msg(5)
-        if not message.data:
-            return {"config": begun["config"], "state": begun["state"]}, found
-        found.append(message.data)
-        if message.reply:
-            await client.publish(message.reply, b"")
-
-
-async def put_back(gateways: Gateways, backup: tuple[Any, list[bytes]]) -> None:
-    """Restore it, as `nats stream restore` does."""
-    client = await gateways.client()
-    await gateways.ask(f"$JS.API.STREAM.DELETE.{STREAM}")
-    begun = await gateways.ask(f"$JS.API.STREAM.RESTORE.{STREAM}", backup[0])
-    for chunk in (*backup[1], b""):
-        done = await client.request(begun["deliver_subject"], chunk, timeout=5)
-    assert "error" not in json.loads(done.data or b"{}")
-
-
 async def test_a_bucket_restored_from_a_backup_is_one_change(gateways: Gateways) -> None:
     """Control plane: a bucket restored from a backup is taken in as one swap, also where that
     turns revisions back.
@@ -180,13 +154,13 @@ async def test_a_bucket_restored_from_a_backup_is_one_change(gateways: Gateways)
     await fill(await gateways.client(), many(2000, 2))
     await one.store.write(register(app_id="kept", label="kept"))
     digest = await gateways.agree()
-    backup = await back_up(gateways)
+    backup = await back_up(await gateways.client(), BUCKET)
     for number in range(30):
         await one.store.delete(app_key(f"app-{number}"))
         await one.store.write(register(app_id=f"new-{number}"))
     await gateways.agree()
     changes = [len(gateway.changes) for gateway in (one, other)]
-    await put_back(gateways, backup)
+    await put_back(await gateways.client(), BUCKET, backup)
     await until(lambda: one.store.desired.digest == other.store.desired.digest == digest)
     await gateways.agree()
     assert [len(gateway.changes) for gateway in (one, other)] == [count + 1 for count in changes]
@@ -202,12 +176,12 @@ async def test_a_bucket_that_went_back_while_we_were_away(gateways: Gateways) ->
     """Control plane: revisions that count anew are noticed though they have caught up."""
     one = await gateways.add()
     await fill(await gateways.client(), many(20, 1))
-    backup = await back_up(gateways)
+    backup = await back_up(await gateways.client(), BUCKET)
     for number in range(5):
         await one.store.write(register(app_id=f"app-{number}", limit=1))
     before = one.store.desired
     await one.stop()
-    await put_back(gateways, backup)
+    await put_back(await gateways.client(), BUCKET, backup)
     two = await gateways.add()
     for number in range(3, 15):
         await two.store.write(register(app_id=f"app-{number}", limit=2))
