@@ -263,28 +263,28 @@ def find_valkey() -> str:
 
 
 class Valkey(Server):
-    """valkey-server on loopback, nothing on disk; `options` are words of its command line."""
+    """valkey-server on loopback, nothing on disk; `options` are words of its command line, which
+    come after `config`, the text of a configuration file.
+    """
 
-    def __init__(self, *options: str, tls_port: bool = False) -> None:
+    def __init__(self, *options: str, config: str = "") -> None:
         super().__init__()
         self.binary = find_valkey()
         self.options = options
-        self._port_option = "--tls-port" if tls_port else "--port"
+        self._config = self.folder / "valkey.conf"
+        self._config.write_text(config)
 
     @property
     def url(self) -> str:
         return f"valkey://127.0.0.1:{self.port}"
 
     def command(self) -> list[str]:
-        plain = () if self._port_option == "--port" else ("--port", "0")
         return [
-            *(self.binary, self._port_option, str(self.port), *plain, "--bind", "127.0.0.1"),
+            *(self.binary, str(self._config), "--port", str(self.port), "--bind", "127.0.0.1"),
             *("--save", "", "--appendonly", "no", "--dir", str(self.folder), *self.options),
         ]
 
     def ready(self) -> bool:
-        if self._port_option == "--tls-port":
-            return self.running and "Ready to accept connections" in self.log()
         with contextlib.suppress(OSError):
             return self.running and self.ask("PING").startswith(("+PONG", "-NOAUTH"))
         return False

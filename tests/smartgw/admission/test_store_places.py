@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import hashlib
 import ssl
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from smartgw.admission import store_places
 from smartgw.admission.breaker import Fault
 from smartgw.admission.store_connection import StoreError
 from smartgw.admission.store_places import Address, Places
-from tests.servers import Valkey
+from tests.servers import Valkey, free_port
 from tests.smartgw.admission.asking import asking, until
 
 SLOT = store_places.slot_of("c1")
@@ -44,7 +45,10 @@ class Member(Valkey):
     """A member of a Redis Cluster."""
 
     def __init__(self) -> None:
-        super().__init__("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+        super().__init__(
+            *("--cluster-enabled", "yes", "--cluster-node-timeout", "2000"),
+            *("--cluster-port", str(free_port())),
+        )
 
     @property
     def id(self) -> str:
@@ -83,7 +87,7 @@ async def test_a_name_that_no_sentinel_knows() -> None:
 async def test_a_redis_cluster_is_asked_where_our_slot_is() -> None:
     """6.6: in a Redis Cluster all counters have one hash tag; they are followed when they move."""
     with Member() as one, Member() as other:
-        one.ask("CLUSTER", "MEET", "127.0.0.1", str(other.port))
+        one.ask("CLUSTER", "MEET", "127.0.0.1", str(other.port), other.options[-1])
         one.ask("CLUSTER", "ADDSLOTSRANGE", "0", "8191")
         other.ask("CLUSTER", "ADDSLOTSRANGE", "8192", "16383")
         for member in (one, other):
@@ -208,6 +212,19 @@ async def test_a_unix_socket_and_a_database(tmp_path: Path) -> None:
             asker.ask("app x 1")
             assert (await asker.answers(1))[0][0] == 0
         assert "db3" in server.ask("INFO", "keyspace")
+
+
+async def test_the_example_of_a_configuration_is_enough() -> None:
+    """Operations: a store with infra/valkey/valkey.conf lets a gateway in, and nobody else."""
+    text = (Path(__file__).parents[3] / "infra/valkey/valkey.conf").read_text()
+    digest = hashlib.sha256(b"secret").hexdigest()
+    with Valkey(config=text.replace("#" + "0" * 64, f"#{digest}")) as server:
+        address = Address("127.0.0.1", server.port)
+        places = Places("server", (address,), username="smartgw", password="secret")
+        async with asking(places) as asker:
+            asker.ask("app x 1")
+            assert (await asker.answers(1))[0] == (0, [1, 60_000_000])
+        assert server.ask("GET", "x").startswith("-NOAUTH")
 
 
 @pytest.mark.parametrize(
