@@ -340,23 +340,22 @@ class Http1Downstream(ClientSide):
             self.deadline = self._answer_due(exchange, self._listening.loop.time())
 
     def _answer_due(self, exchange: Exchange, now: float) -> float:
-        """Return when the one deadline to the answer's head passes (contract 5.1).
+        """Some of the body has come: return when the answer's head is due now (contract 5.1).
 
-        A read has it from its beginning, and each of its attempts a share. An upload may take as
-        long as it makes progress, so a write has it from the last that came of its body.
+        A read has the one deadline from its beginning, and each of its attempts a share. An upload
+        may take as long as it makes progress, so a write has it from the last that came of its
+        body, undivided.
         """
-        if exchange.request.method in SAFE_METHODS:
-            return exchange.due
-        exchange.until = now + exchange.patience
-        return exchange.until
+        if exchange.request.method not in SAFE_METHODS:
+            exchange.until = exchange.due = now + exchange.patience
+        return exchange.due
 
     def await_head(self) -> None:
         exchange = self._exchange
         if exchange is not None and not exchange.status:
-            now = self._listening.loop.time()
-            self.deadline = self._answer_due(exchange, now)
+            self.deadline = exchange.due
             if not exchange.request_done:
-                body = now + self._listening.deadlines.request_body
+                body = self._listening.loop.time() + self._listening.deadlines.request_body
                 self.deadline = min(self.deadline, body)
             self._listening.watch.hasten(self)
 
@@ -382,7 +381,7 @@ class Http1Downstream(ClientSide):
                 waits_for_client
                 and not exchange.status
                 and deadlines.request_body <= deadlines.response_head
-                and self._answer_due(exchange, now) > now
+                and (exchange.until > now or exchange.request.method not in SAFE_METHODS)
             ):
                 self._listening.path.body_refused(
                     exchange, Reason.REQUEST_TIMEOUT, "the body made no progress"

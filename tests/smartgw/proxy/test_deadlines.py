@@ -139,6 +139,28 @@ def test_response_head(hasty: Gateway, make_host: MakeHost) -> None:
     assert len(host.upstream.requests) == 1
 
 
+def test_response_head_of_an_upload(hasty: Gateway, make_host: MakeHost) -> None:
+    """5.1: a write has its deadline from the last that came of its body, and one only."""
+
+    def script(connection: Connection, request: Request) -> None:
+        connection.read_body(request)
+        connection.ended(20)
+        raise EOFError
+
+    host = make_host(each(script))
+    begun = time.monotonic()
+    with hasty.downstream() as client:
+        client.send(
+            f"POST / HTTP/1.1\r\nHost: {host.hostname}\r\nContent-Length: 1\r\n\r\n".encode()
+        )
+        time.sleep(SHORT * 0.5)
+        client.send(b"x")
+        answer = client.answer("POST")
+    assert answer.status == 504
+    assert answer.one("x-smartgw-request-sent") == "full"
+    assert 3 < since(begun) < 3.5 + GRACE
+
+
 def test_response_without_progress(hasty: Gateway, make_host: MakeHost) -> None:
     """3.11: an answer that makes no progress is cut, visibly, on both sides."""
     ended: list[bool] = []

@@ -298,6 +298,34 @@ def test_a_421_of_a_guard_is_followed_to_the_owner(three: Wired) -> None:
     assert owner.upstream.requests[-1].body == b"x" * 60_000
 
 
+def test_a_421_is_followed_within_the_same_deadline(three: Wired) -> None:
+    """4.8, 5.1: the owner has what is left of the deadline, and no other."""
+    app = three.app("c2")
+    while parse(list_text(three.entry("c1"), three.entry("c2"))).owner(app) != "c1":
+        app = three.app("c2")
+
+    def late(connection: Connection, request: Request) -> None:
+        connection.read_body(request)
+        time.sleep(DEADLINE * 0.7)
+        marked = f"X-Smartgw-Owner: c2; epoch={epoch(('c1', 'c2', 'c3'))}"
+        connection.reply(b"{}", "421 Misdirected Request", marked)
+
+    def silent(connection: Connection, request: Request) -> None:
+        connection.read_body(request)
+        connection.ended(20)
+        raise EOFError
+
+    three.host("c1", app, each(late))
+    owner = three.host("c2", app, each(silent))
+    three.follow("c3")
+    threading.Timer(0.2, three.write).start()
+    begun = time.monotonic()
+    answer = three.ask("c1", app, "/w", "POST", body=b"x")
+    assert answer.status == 504
+    assert time.monotonic() - begun < DEADLINE * 1.5
+    assert arrived(owner, "/w") == 1
+
+
 def test_a_421_that_nothing_follows_from_is_503(three: Wired) -> None:
     """4.8: our list still says that we own it: 503, and nobody else is asked."""
     app = three.app("c1")
