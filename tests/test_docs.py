@@ -31,7 +31,7 @@ from smartgw.processes import counting
 from smartgw.processes.drain import Phase
 from smartgw.processes.reload import FIXED
 from smartgw.state import last_good, state
-from smartgw.state.snapshot import Fault
+from smartgw.state.sealed import Fault
 from smartgw_hosts import keyfile, pool, wire
 from smartgw_hosts.challenge import Proof
 from smartgw_hosts.clusters import parse as parse_clusters
@@ -388,7 +388,27 @@ def test_metrics_that_are_named_exist() -> None:
 
 def test_fields_of_the_access_log_are_described() -> None:
     """11.3: one JSON line a request, each of its fields described."""
-    entry = (0.0, 0.0, "", b"", b"", b"", "", 0, 0, 0, b"", None, None, None, None)
+    entry = (
+        0.0,
+        0.0,
+        "",
+        b"",
+        b"",
+        b"",
+        "",
+        0,
+        0,
+        0,
+        b"",
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        0,
+    )
     line, _ = Formatter().lines([entry], 0.0)
     assert named(section("operations.md", "## The access log")) == list(json.loads(line))
 
@@ -440,7 +460,8 @@ def test_settings_that_are_named_exist() -> None:
 
 def test_files_that_are_named_exist() -> None:
     """Layout: a path in backticks is one of the repository, or of a package."""
-    roots = (REPO, REPO / "smartgw", REPO / "hosts/smartgw_hosts", REPO / "hosts")
+    packages = (REPO / "smartgw", REPO / "hosts/smartgw_hosts", REPO / "dns/smartgw_dns")
+    roots = (REPO, REPO / "hosts", *packages)
     for path in (REPO / "docs/architecture.md", REPO / "README.md", REPO / "docs/operations.md"):
         for name in re.findall(
             r"`([\w/@.-]+\.(?:py|md|conf|toml\.lock|service))`", path.read_text()
@@ -469,12 +490,13 @@ class Demo:
         for line in self.process.stdout:
             if line == "READY\n":
                 break
-        self.cluster = json.loads((folder / ".demo/demo.json").read_bytes())["clusters"][0]
+        self.cluster, second, _ = json.loads((folder / ".demo/demo.json").read_bytes())["clusters"]
         (folder / "run").write_text('#!/bin/sh\nexec "$@"\n')
         (folder / "run").chmod(0o755)
         (folder / "docs").symlink_to(REPO / "docs")
         self.ports = {
             "8080": self.cluster["http"].rpartition(":")[2],
+            "8081": second["http"].rpartition(":")[2],
             "9080": self.cluster["internal"].rpartition(":")[2],
             "3000": str(free_port()),
             "9000": str(free_port()),
@@ -529,17 +551,22 @@ def lines(text: str) -> list[str]:
 def test_the_tour_of_the_readme_works(demo: Demo) -> None:
     """README: each line of the tour does what its comment says, as printed."""
     (tour,) = re.findall(r"```sh\n(.*?)```", section("README.md", "## A tour"), re.DOTALL)
-    expected = {
-        "/echo": r'"method": ?"GET"',
-        "/sse": r"data: ",
-        "/counter": r'"count": ?1',
-        "nobody": r"HTTP/1.1 404 .*unknown_host",
-        "smartgw status": r"gateway .*east.*shop",
-        "/readyz": r'"ready":true',
-    }
+    expected = [
+        ("/echo", r'"method": ?"GET"'),
+        ("/sse", r"data: "),
+        ("8080/counter", r'"count": ?1'),
+        ("8081/counter", r'"count": ?2'),
+        ("nobody", r"HTTP/1.1 404 .*unknown_host"),
+        ("smartgw owner", r"shop"),
+        ("smartgw status", r"gateway .*east.*shop"),
+        ("smartgw explain", r"shop"),
+        ("apps suspend", r"suspended"),
+        ("apps resume", r"active"),
+        ("/readyz", r'"ready":true'),
+    ]
     typed = lines(tour)
     assert len(typed) == len(expected)
-    for line, (mark, pattern) in zip(typed, expected.items(), strict=True):
+    for line, (mark, pattern) in zip(typed, expected, strict=True):
         assert mark in line
         endless = "-N" in line
         code, out = demo.type(line.replace("-N", "-N --max-time 2") if endless else line)
