@@ -252,6 +252,12 @@ CHECKS = (
         ("python", "-m", "tests.dns_beside"),
     ),
     Check(
+        "dns-fuzzing",
+        "10 minutes of packets, directly, over UDP and over TCP: no crash, no answer longer than "
+        "allowed or that depends on what was asked before, memory flat.",
+        ("python", "-m", "tests.dns_fuzz", "--seconds", "600"),
+    ),
+    Check(
         "dns-wire",
         "UDP and TCP, both families: order, deadlines, bounds, a client that does not read, "
         "silent connections, two processes at one address.",
