@@ -24,6 +24,7 @@ from smartgw.api.operator import Operator
 from smartgw.config import Settings, split_host_port
 from smartgw.config_limits import Rates
 from smartgw.metrics import Family
+from smartgw.nameserver import Nameserver
 from smartgw.peers.directory import View
 from smartgw.peers.follow import Follower
 from smartgw.processes import handover, sockets
@@ -79,6 +80,7 @@ class Gateway:
         self._state = State(settings, pool_settings(settings))
         self._pool = self._state.pool
         self._shared: SharedState | None = None
+        self._dns: Nameserver | None = None
         self._trust: Trust | None = None
         self._peers: Follower | None = None
         self._bus: Bus | None = None
@@ -163,6 +165,8 @@ class Gateway:
                 *(settings, settings.state.bucket, partial(make_bus, settings, "state")),
                 *(self._decided, self._completed),
             )
+        self._dns = Nameserver(settings, listeners.dns, self.durable, identity)
+        self._dns.start()
         self._bus = make_bus(settings, "discovery", self._bus_state)
         self._discovery = Listener(
             self._bus, self._pool, self._trust, self._traffic.pools, self._changed
@@ -170,7 +174,7 @@ class Gateway:
         known = await self._state.load()
         if self._shared is not None and (desired := await self._shared.load()) is not None:
             # Before any host: of some it says who they are, of some apps that they are suspended.
-            self._decided(desired, Difference(frozenset(a.app_id for a in desired.apps()), True))
+            self._decided(desired, desired.whole())
         await self._discovery.start(known)
         self._state.start(lambda: self._listened)
         await self._bus.start()
@@ -192,6 +196,8 @@ class Gateway:
         if self._discovery is not None:
             await self._discovery.stop()
         await self._state.stop()
+        if self._dns is not None:
+            await self._dns.stop()
         if self._shared is not None:
             await self._shared.stop()
         if self._peers is not None:
@@ -278,7 +284,7 @@ class Gateway:
         discovery = self.settings.discovery
         loop = asyncio.get_running_loop()
         until = loop.time() + discovery.heartbeat * discovery.missed + _SETTLE_MARGIN
-        while not self._complete or not set(hosts) <= set(self._routed()):
+        while not self._complete or not self.dns.known or not set(hosts) <= set(self._routed()):
             if not hosts and self._state.serves():
                 return
             if loop.time() > until:
@@ -290,6 +296,7 @@ class Gateway:
         """The next generation serves: whoever asks from now on is its."""
         await self.leaving.begin(wait=False, final=True)
         await self._doors.close_internal()
+        await self.dns.release()
         # What outlives a restart is the next generation's to keep.
         await self._state.stop()
         if self._shared is not None:
@@ -322,6 +329,7 @@ class Gateway:
             "state": self._state.status(),
             "shared": None if self._shared is None else self._shared.status(),
             "peers": None if self._peers is None else self._peers.status(),
+            "dns": None if self._dns is None else self._dns.status(),
             "store": self._counting.status(self._counted()),
             **sections(self._facts()),
         }
@@ -337,18 +345,26 @@ class Gateway:
             first_use=self.settings.trust.mode == "first-use",
             workers=None if workers is None else (sum(w.serving for w in workers), len(workers)),
             without_table=self._state.missing(),
-            undecided=() if self._shared is None else self._shared.missing(),
+            undecided=self._undecided(),
             degraded=[
                 *([] if self._trust is None else self._trust.degraded()),
                 *self._state.degraded(),
                 *([] if self._shared is None else self._shared.degraded()),
                 *([] if self._peers is None else self._peers.degraded()),
+                *([] if self._dns is None else self._dns.degraded()),
                 *lagging(self._discovery, time.monotonic()),
                 *self._credentials.degraded(),
                 *([] if self._traffic is None else self._counting.degraded(self._counted())),
             ],
             state=None if self._shared is None else self._shared.summary(),
         )
+
+    def _undecided(self) -> Sequence[str]:
+        if self._shared is None:
+            return ()
+        if missing := self._shared.missing():
+            return missing
+        return () if self._carrier.settled else ("state: the apps that it names are taken in",)
 
     @property
     def directory(self) -> Follower | None:
@@ -359,6 +375,12 @@ class Gateway:
     def durable(self) -> DurableState | None:
         """What the platform has decided, None where nothing is kept."""
         return None if self._shared is None else self._shared.store
+
+    @property
+    def dns(self) -> Nameserver:
+        """The zones, and whoever answers from them."""
+        assert self._dns is not None, "not started"
+        return self._dns
 
     @property
     def base_domains(self) -> tuple[str, ...]:
@@ -391,6 +413,8 @@ class Gateway:
         yield from lag_families(self._discovery, time.monotonic())
         if self._shared is not None:
             yield from self._shared.families()
+        if self._dns is not None:
+            yield from self._dns.families()
 
     def _counted(self) -> Counters:
         own, crew = self._own.counters, self._crew
@@ -427,9 +451,11 @@ class Gateway:
         self._carrier.declare(apps, self._complete)
 
     def _decided(self, desired: Desired, difference: Difference) -> None:
-        self._carrier.register(desired, difference.apps)
+        if difference.apps or not difference.zones:
+            self._carrier.register(desired, difference.apps)
         if difference.enrolments and self._trust is not None:
             self._trust.enrol(desired.enrolments())
+        self.dns.follow(desired, difference.zones)
 
     def _changed(self, updates: Sequence[HostRecord], removed: Sequence[str]) -> None:
         self.drained_hosts.difference_update(removed)
@@ -471,6 +497,7 @@ class Gateway:
         if self._shared is not None and self._shared.known:
             # Also where nothing is registered: that is known now.
             self._carrier.register(self._shared.store.desired, ())
+            self.dns.follow(self._shared.store.desired, ())
         self._carrier.declare(self._apps, self._complete)
 
     @property

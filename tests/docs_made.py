@@ -19,7 +19,8 @@ from smartgw_hosts.challenge import CONTEXT, Challenge, Responder, judge, reques
 from smartgw_hosts.enrolment import parse
 from smartgw_hosts.identity import Identity, encode64
 from smartgw_hosts.wire import Description, Kind, Message, decode, encode
-from tests.gateway import Cluster
+from tests.gateway import Cluster, Config
+from tests.servers import Nats
 from tests.test_layering import PACKAGES, does_io, module_name
 
 REPO = Path(__file__).parents[1]
@@ -125,12 +126,21 @@ def challenge() -> str:
 
 @cache
 def exposition() -> tuple[Exposed, ...]:
-    """Every metric there is, in the order of a scrape; from a gateway of two workers."""
-    cluster = Cluster()
+    """Every metric there is, in the order of a scrape; from a gateway of two workers that shares a
+    state and serves zones.
+    """
+    nats = Nats(jetstream=True).start()
+    cluster = Cluster(nats=nats)
+    settings: Config = {
+        "processes": {"workers": 2},
+        "state": {"bucket": "smartgw"},
+        "dns": {"listen": ["127.0.0.1:0"], "resolvers": ["127.0.0.1:53"]},
+    }
     try:
-        status, body = cluster.gateway({"processes": {"workers": 2}}).internal("/metrics")
+        status, body = cluster.gateway(settings).internal("/metrics")
     finally:
         cluster.stop()
+        nats.stop()
     assert status == 200
     text = body.decode()
     found = []

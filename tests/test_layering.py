@@ -51,7 +51,7 @@ DOES_IO = {
     "smartgw.config",
     "smartgw.config_fields",
     "smartgw.demo",
-    "smartgw.memory",
+    *("smartgw.memory", "smartgw.nameserver"),
     "smartgw.peers.follow",
     "smartgw.peers.sources",
     "smartgw.peers.certificate",

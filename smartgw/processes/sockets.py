@@ -12,6 +12,7 @@ from smartgw.config import Settings, split_host_port
 
 _FIRST_FD = 3  # SD_LISTEN_FDS_START
 HTTP, LINKS, INTERNAL = "http", "links", "internal"
+DNS_UDP, DNS_TCP = "dns-udp", "dns-tcp"
 
 UNSENT_BYTES = 131_072
 """What the kernel holds of an answer beyond what the client's window lets it send."""
@@ -23,7 +24,7 @@ class BadActivation(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A bound socket; `name` is HTTP, LINKS or INTERNAL, `address` what the settings say."""
+    """A bound socket; `name` is one of those above, `address` what the settings say."""
 
     name: str
     address: str
@@ -36,15 +37,16 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """All listening sockets of a gateway."""
+    """All listening sockets of a gateway; of `dns` two at each address."""
 
     http: tuple[Listener, ...]
     links: tuple[Listener, ...]
     internal: Listener
+    dns: tuple[Listener, ...] = ()
 
     @property
     def all(self) -> tuple[Listener, ...]:
-        return (*self.public, self.internal)
+        return (*self.public, self.internal, *self.dns)
 
     @property
     def public(self) -> tuple[Listener, ...]:
@@ -101,6 +103,7 @@ def acquire(
     }
     spare = {(listener.name, listener.address): listener for listener in handed}
     made: dict[str, list[Listener]] = {name: [] for name in wanted}
+    dns: list[Listener] = []
     for listener in activated:
         made[listener.name].append(listener)
     try:
@@ -108,15 +111,17 @@ def acquire(
             if not made[name]:
                 for address in addresses:
                     made[name].append(_take(spare, name, address))
+        for address in settings.dns.listen:
+            dns += _take_pair(spare, address)
     except OSError:
-        for listeners in made.values():
+        for listeners in (*made.values(), dns):
             for listener in listeners:
                 listener.close()
         raise
     finally:
         for listener in spare.values():
             listener.close()
-    found = Listeners(tuple(made[HTTP]), tuple(made[LINKS]), made[INTERNAL][0])
+    found = Listeners(tuple(made[HTTP]), tuple(made[LINKS]), made[INTERNAL][0], tuple(dns))
     for listener in found.public:
         # Linux hands it on to the connections that are accepted. Without it the kernel takes
         # megabytes for a client that does not read, in long turns of the loop; how much is on its
@@ -146,6 +151,20 @@ def _take(spare: dict[tuple[str, str], Listener], name: str, address: str) -> Li
     if (name, address) in spare:
         return spare.pop((name, address))
     return _bind(name, address)
+
+
+def _take_pair(spare: dict[tuple[str, str], Listener], address: str) -> list[Listener]:
+    # Late, since workers need none of it.
+    from smartgw_dns.server import bind
+
+    names = (DNS_UDP, DNS_TCP)
+    if all((name, address) in spare for name in names):
+        return [spare.pop((name, address)) for name in names]
+    try:
+        pair = bind(*split_host_port(address))
+    except OSError as error:
+        raise OSError(error.errno, f"cannot serve DNS on {address}: {error.strerror}") from None
+    return [Listener(name, address, sock) for name, sock in zip(names, pair, strict=True)]
 
 
 def _bind(name: str, address: str) -> Listener:
