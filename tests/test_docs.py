@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from smartgw import readiness
+from smartgw import nameserver, readiness
 from smartgw.api import credentials
 from smartgw.cli import COMMANDS, _parser, main
 from smartgw.config_fields import Settings
@@ -425,6 +425,7 @@ def test_what_readiness_says_is_described() -> None:
         credentials.Credentials.degraded,
         counting.Counting.degraded,
         directory.worries,
+        nameserver.Nameserver.degraded,
     ]
     for speaker in speakers:
         said |= {text.partition(":")[0] for text in literals(speaker) if re.match(r"\w+: ?", text)}
