@@ -38,14 +38,16 @@ class _Gate:
     """One gateway of a peer and the connections to it.
 
     `failing`: what is wrong with it, empty when nothing is known to be. `probed`: whether it is
-    looked at again by itself.
+    looked at again by itself; `probing`: right now. `dialling`: connections that are being opened
+    for exchanges that wait.
     """
 
-    __slots__ = ("connections", "dialling", "failing", "gateway", "idle", "probed")
+    __slots__ = ("connections", "dialling", "failing", "gateway", "idle", "probed", "probing")
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.probed = False
+        self.probing = False
         self.connections: dict[UpstreamConnection, PeerOpening] = {}
         self.idle: list[UpstreamConnection] = []
         self.dialling = 0
@@ -127,7 +129,7 @@ class PeerLink(Link):
             self._dial()
 
     def broke(self, connection: UpstreamConnection) -> None:
-        self._doubt(self._homes[connection], "ended a connection that it had just opened")
+        self._fails(self._homes[connection], "ended a connection that it had just opened")
 
     # ---- which gateway, and which connection ----
 
@@ -159,17 +161,17 @@ class PeerLink(Link):
             return
         gate = min(room, key=lambda gate: (bool(gate.failing), gate.load, random.random()))
         if self._links.pools.make_room():
+            gate.dialling += 1
             self._open_at(gate)
         elif not self._homes and not any(gate.dialling for gate in gates):
             # Nothing of this peer is open whose end could serve those who wait.
             self._turn_away(Reason.OVERLOADED)
 
-    def _open_at(self, gate: _Gate) -> None:
-        gate.dialling += 1
+    def _open_at(self, gate: _Gate, *, probe: bool = False) -> None:
         self._links.pools.dialling += 1
-        self._links.pools.spawn(self._open(gate))
+        self._links.pools.spawn(self._open(gate, probe))
 
-    async def _open(self, gate: _Gate) -> None:
+    async def _open(self, gate: _Gate, probe: bool) -> None:
         links = self._links
         opening = PeerOpening(self._cluster, gate.gateway, self._ring, links.loop)
         verdict = Verdict(Proof.UNREACHABLE, "the attempt was given up")
@@ -181,7 +183,10 @@ class PeerLink(Link):
         except ConnectFailed as failed:
             verdict = failed.verdict
         finally:
-            gate.dialling -= 1
+            if probe:
+                gate.probing = False
+            else:
+                gate.dialling -= 1
             links.pools.dialling -= 1
             if self._outdated(gate, opening):
                 if connection is not None:
@@ -190,7 +195,9 @@ class PeerLink(Link):
             elif connection is not None and connection.alive(b"POST", 0.0):
                 self._adopt(gate, connection, opening)
             else:
-                self._failed(gate, verdict)
+                self._doubt(gate, verdict)
+                if not probe:
+                    self._tell_one(verdict)
 
     def _outdated(self, gate: _Gate, opening: PeerOpening) -> bool:
         """Say whether the list has changed while a connection was being opened."""
@@ -210,24 +217,25 @@ class PeerLink(Link):
         self._links.pools.deadlines.add(connection)
         self.release(connection)
 
-    def _failed(self, gate: _Gate, verdict: Verdict) -> None:
+    def _tell_one(self, verdict: Verdict) -> None:
         """A connection could not be opened: one of those who wait goes to another gateway, or
         learns it when there is none left.
         """
-        path = self._links.pools.path
-        path.counters.link_failures[verdict.reason] += 1
-        self._doubt(gate, f"{verdict.reason.value} ({verdict.detail})")
         for exchange, failures in self._waiting.items():
             if failures + 1 < len(self._gates):
                 self._waiting[exchange] = failures + 1
             else:
                 del self._waiting[exchange]
-                path.attempt_failed(exchange, ANSWER_FOR[verdict.reason])
+                self._links.pools.path.attempt_failed(exchange, ANSWER_FOR[verdict.reason])
             break
         if self._waiting:
             self._dial()
 
-    def _doubt(self, gate: _Gate, why: str) -> None:
+    def _doubt(self, gate: _Gate, verdict: Verdict) -> None:
+        self._links.pools.path.counters.link_failures[verdict.reason] += 1
+        self._fails(gate, f"{verdict.reason.value} ({verdict.detail})")
+
+    def _fails(self, gate: _Gate, why: str) -> None:
         if not gate.failing:
             _log.warning("%s of cluster %s: %s", gate.gateway.url, self.cluster_id, why)
         gate.failing = why
@@ -241,8 +249,9 @@ class PeerLink(Link):
         if not gate.probed:
             return
         self._links.loop.call_later(_PROBE_SECONDS, self._probe, gate)
-        if not gate.dialling and self._links.pools.make_room():
-            self._open_at(gate)
+        if not gate.dialling and not gate.probing and self._links.pools.make_room():
+            gate.probing = True
+            self._open_at(gate, probe=True)
 
     def _turn_away(self, reason: Reason) -> None:
         """Nothing was sent for those who wait: they go on elsewhere, if there is an elsewhere."""
