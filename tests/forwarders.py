@@ -10,7 +10,6 @@ import json
 import ssl
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -136,7 +135,7 @@ class Forwarder:
             remaining_ms=20_000,
             counter=self.counter,
         )
-        return replace(mark, **changes)
+        return mark._replace(**changes)
 
     def sealed(
         self,

@@ -12,7 +12,7 @@ import ssl
 from smartgw.peers.certificate import key_of
 from smartgw.proxy import headers
 from smartgw.proxy.exchange import Exchange
-from smartgw.routing.forwarding import MAX_REMAINING_MS, NONCE_BYTES, Keyring, Mark, seal
+from smartgw.routing.forwarding import MAX_REMAINING_MS, NONCE_BYTES, Keyring, Sealer
 from smartgw.routing.link_opening import PATH, Opened, opened, question
 from smartgw_hosts.challenge import Proof, Verdict
 from smartgw_hosts.clusters import Cluster, Gateway
@@ -38,6 +38,7 @@ class PeerOpening:
         "_nonce",
         "_offset_ms",
         "_ring",
+        "_sealer",
         "kept",
         "link",
     )
@@ -58,6 +59,7 @@ class PeerOpening:
         self._offset_ms = 0
         self.kept = 0.0
         self.link: Opened | None = None
+        self._sealer: Sealer | None = None
 
     def question(self, transport: asyncio.Transport) -> bytes | Verdict:
         """Ask nothing of whom TLS shows to be somebody else."""
@@ -83,6 +85,7 @@ class PeerOpening:
         if not isinstance(found, Opened):
             return Verdict(Proof.BAD_SIGNATURE, f"does not prove its cluster's key: {found.value}")
         self.link = found
+        self._sealer = Sealer(found.key, found.nonce)
         self.kept = found.kept * _PART_OF_KEPT
         self._offset_ms = found.time_ms - int(self._loop.time() * 1000)
         return Verdict(Proof.OK)
@@ -93,29 +96,29 @@ class PeerOpening:
         return None if self.link is None else self.link.key.key_id
 
     def head(self, exchange: Exchange) -> bytes:
-        link, request, view = self.link, exchange.request, exchange.view
+        sealer, request, view = self._sealer, exchange.request, exchange.view
         route, kind = exchange.route, exchange.forward
-        epoch = None if view is None else view.epoch
-        assert link is not None, "nothing is carried before the opening"
+        assert sealer is not None, "nothing is carried before the opening"
         assert route is not None, "only what has a route is carried"
         assert kind is not None, "the path says why it goes to a peer"
-        assert epoch is not None, "only a list names peers"
+        assert view is not None, "only a list names peers"
+        assert view.clusters is not None, "only a list names peers"
         now = self._loop.time()
         left = int((exchange.until - now) * 1000)
         self._counter += 1
-        mark = Mark(
-            sender=link.key.sender,
-            audience=link.key.receiver,
-            kind=kind,
-            client=exchange.client,
-            scheme=exchange.downstream.caller_scheme(request),
-            app_id=route.app_id,
-            epoch=epoch,
-            time_ms=int(now * 1000) + self._offset_ms,
-            remaining_ms=max(0, min(left, MAX_REMAINING_MS)),
-            counter=self._counter,
+        sealed = sealer.seal(
+            kind,
+            exchange.downstream.caller_scheme(request),
+            view.clusters.epoch,
+            exchange.client,
+            route.app_id,
+            int(now * 1000) + self._offset_ms,
+            max(0, min(left, MAX_REMAINING_MS)),
+            self._counter,
+            request.method,
+            request.authority,
+            request.target,
         )
-        sealed = seal(link.key, mark, request.method, request.authority, request.target, link.nonce)
         return headers.forward_head(
             request, sealed, exchange.forwarding, exchange.request_id, exchange.upgrade
         )

@@ -9,11 +9,11 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from struct import Struct
+from typing import NamedTuple
 
 from smartgw_hosts.identity import Identity, PublicKey
 from smartgw_hosts.ids import APP_ID_BYTES, check_app_id, check_id
@@ -31,11 +31,16 @@ _VERSION = 1
 _CONTEXT = b"smartgw/forward-key/v1"
 # Uses of one key, kept apart by BLAKE2's personalisation.
 _FOR_MARKS, _FOR_LINKS = b"smartgw-mark", b"smartgw-link"
-# version, key id, kind, scheme, epoch, time, remaining, counter, length of the client's address
-_FIXED = Struct(">B8sBB8sQIQB")
+# A mark is: version, key id; then how the request came, which is the same for many (kind, scheme,
+# epoch); numbers of its own; and who asks for what (client, audience, app), each with its length.
+_KEY = Struct(">B8s")
+_HOW = Struct(">BB8s")
+_NUMBERS = Struct(">QIQ")
+_HOW_AT, _NUMBERS_AT = _KEY.size, _KEY.size + _HOW.size
+_WHO_AT = _NUMBERS_AT + _NUMBERS.size
 _LENGTHS = Struct(">IIII")
-_SHORTEST = _FIXED.size + 4 + 1 + 1 + 2 + 1 + TAG_BYTES
-_LONGEST = _FIXED.size + 16 + 1 + 64 + 2 + APP_ID_BYTES + TAG_BYTES
+_SHORTEST = _WHO_AT + 1 + 4 + 1 + 1 + 2 + 1 + TAG_BYTES
+_LONGEST = _WHO_AT + 1 + 16 + 1 + 64 + 2 + APP_ID_BYTES + TAG_BYTES
 _MAX_VALUE = (_LONGEST + 2) // 3 * 4
 
 
@@ -65,8 +70,7 @@ _SCHEMES = {1: b"http", 2: b"https"}
 _SCHEME_CODES = {scheme: code for code, scheme in _SCHEMES.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """What one gateway tells another of a request that it forwards.
 
     Attributes:
@@ -91,7 +95,6 @@ class Mark:
     counter: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class PairKey:
     """What one cluster proves to another with, in one direction, under one key of each.
 
@@ -100,20 +103,29 @@ class PairKey:
         sender, receiver: the clusters' ids.
     """
 
-    key_id: bytes
-    sender: str
-    receiver: str
-    _secret: bytes = field(repr=False)
+    __slots__ = ("_links", "_marks", "key_id", "receiver", "sender")
+
+    def __init__(self, key_id: bytes, sender: str, receiver: str, secret: bytes) -> None:
+        self.key_id = key_id
+        self.sender = sender
+        self.receiver = receiver
+        # Hashes that have taken the key in: half of what a tag costs.
+        self._marks = hashlib.blake2b(key=secret, digest_size=TAG_BYTES, person=_FOR_MARKS)
+        self._links = hashlib.blake2b(key=secret, digest_size=TAG_BYTES, person=_FOR_LINKS)
 
     def mark_tag(self, covered: bytes) -> bytes:
         """Return the tag of a mark over its fields and what it is bound to."""
-        return _tag(self._secret, _FOR_MARKS, covered)
+        tag = self._marks.copy()
+        tag.update(covered)
+        return tag.digest()
 
     def link_tag(self, sender_nonce: bytes, link_nonce: bytes) -> bytes:
         """Return what the receiver of a new connection proves its key with, and the link nonce
         that it gives.
         """
-        return _tag(self._secret, _FOR_LINKS, _joined(sender_nonce, link_nonce, b"", b""))
+        tag = self._links.copy()
+        tag.update(_joined(sender_nonce, link_nonce, b"", b""))
+        return tag.digest()
 
     def proves_link(self, sender_nonce: bytes, link_nonce: bytes, tag: bytes) -> bool:
         """Say whether the other end of a new connection holds its cluster's key."""
@@ -199,41 +211,69 @@ class Keyring:
         return key
 
 
+class Sealer:
+    """Marks the requests of one link, at its sender's end."""
+
+    __slots__ = ("_key", "_nonce", "_start")
+
+    def __init__(self, key: PairKey, nonce: bytes) -> None:
+        """`nonce`: the link's, which its receiver gave."""
+        self._key = key
+        self._nonce = nonce
+        self._start = _KEY.pack(_VERSION, key.key_id)
+
+    def seal(
+        self,
+        kind: Kind,
+        scheme: bytes,
+        epoch: str,
+        client: str,
+        app_id: str,
+        time_ms: int,
+        remaining_ms: int,
+        counter: int,
+        method: bytes,
+        authority: bytes,
+        target: bytes,
+    ) -> bytes:
+        """Return the value of `x-smartgw-forward` for a request; the first arguments as of `Mark`.
+
+        Raises ValueError for a field that no receiver would take.
+        """
+        if not 0 < counter <= MAX_COUNTER or not 0 <= remaining_ms <= MAX_REMAINING_MS:
+            raise ValueError("mark: its counter or remaining time is out of bounds")
+        fields = b"%b%b%b%b" % (
+            self._start,
+            _how(kind, scheme, epoch),
+            _NUMBERS.pack(time_ms, remaining_ms, counter),
+            _who(client, self._key.receiver, app_id),
+        )
+        tag = self._key.mark_tag(_joined(method, authority, target, self._nonce) + fields)
+        return binascii.b2a_base64(fields + tag, newline=False)
+
+
 def seal(
     key: PairKey, mark: Mark, method: bytes, authority: bytes, target: bytes, nonce: bytes
 ) -> bytes:
-    """Return the value of `x-smartgw-forward` for a request on the link of this nonce.
+    """Return what a `Sealer` makes of a mark.
 
-    Raises ValueError for a mark that no receiver would take: not of this key's clusters, or with
-    a field out of its bounds.
+    Raises ValueError for one that is not of this key's clusters, and as `Sealer.seal` does.
     """
     if mark.sender != key.sender or mark.audience != key.receiver:
         raise ValueError("mark: not of the clusters whose key this is")
-    client = _packed(mark.client)
-    audience, app = mark.audience.encode(), mark.app_id.encode()
-    if not 0 < mark.counter <= MAX_COUNTER or not 0 <= mark.remaining_ms <= MAX_REMAINING_MS:
-        raise ValueError("mark: its counter or remaining time is out of bounds")
-    fixed = _FIXED.pack(
-        _VERSION,
-        key.key_id,
-        _KIND_CODES[mark.kind],
-        _SCHEME_CODES[mark.scheme],
-        bytes.fromhex(mark.epoch),
+    return Sealer(key, nonce).seal(
+        mark.kind,
+        mark.scheme,
+        mark.epoch,
+        mark.client,
+        mark.app_id,
         mark.time_ms,
         mark.remaining_ms,
         mark.counter,
-        len(client),
+        method,
+        authority,
+        target,
     )
-    fields = b"%b%b%c%b%b%b" % (
-        fixed,
-        client,
-        len(audience),
-        audience,
-        len(app).to_bytes(2, "big"),
-        app,
-    )
-    tag = key.mark_tag(_joined(method, authority, target, nonce) + fields)
-    return binascii.b2a_base64(fields + tag, newline=False)
 
 
 def unseal(
@@ -266,16 +306,32 @@ def unseal(
     good = key.mark_tag(_joined(method, authority, target, nonce) + fields)
     if not hmac.compare_digest(good, tag):
         return MarkFault.BAD_TAG
-    mark = _parsed(fields, key.sender)
-    if mark is None:
+    time_ms, remaining_ms, counter = _NUMBERS.unpack_from(fields, _NUMBERS_AT)
+    how = _how_of(fields[_HOW_AT:_NUMBERS_AT])
+    who = _who_of(fields[_WHO_AT:])
+    if how is None or who is None:
+        # Its tag was good: a gateway made it, of this version or another.
         return MarkFault.MALFORMED
-    if mark.audience != keys.cluster:
+    kind, scheme, epoch = how
+    client, audience, app_id = who
+    if audience != keys.cluster:
         return MarkFault.OTHER_AUDIENCE
-    if abs(now_ms - mark.time_ms) > MAX_AGE_MS:
+    if abs(now_ms - time_ms) > MAX_AGE_MS:
         return MarkFault.STALE
-    if mark.counter <= last_counter:
+    if counter <= last_counter:
         return MarkFault.REPLAYED
-    return mark
+    return Mark(
+        key.sender,
+        audience,
+        kind,
+        client,
+        scheme,
+        app_id,
+        epoch,
+        time_ms,
+        remaining_ms,
+        counter,
+    )
 
 
 def _decoded(value: bytes) -> bytes | None:
@@ -292,69 +348,57 @@ def _decoded(value: bytes) -> bytes | None:
     return raw if binascii.b2a_base64(raw, newline=False) == value else None
 
 
-def _parsed(fields: bytes, sender: str) -> Mark | None:
-    """Read fields whose tag was good: a gateway made them, of this version or another."""
-    _, _, kind, scheme, epoch, time_ms, remaining_ms, counter, size = _FIXED.unpack_from(fields)
-    start = _FIXED.size
-    client, start = fields[start : start + size], start + size
-    size = fields[start] if start < len(fields) else 0
-    audience, start = fields[start + 1 : start + 1 + size], start + 1 + size
-    size, start = int.from_bytes(fields[start : start + 2], "big"), start + 2
-    app = fields[start:]
-    if kind not in _KINDS or scheme not in _SCHEMES or len(app) != size:
-        return None
-    try:
-        return Mark(
-            sender=sender,
-            audience=_cluster_id(audience),
-            kind=_KINDS[kind],
-            client=_address(client),
-            scheme=_SCHEMES[scheme],
-            app_id=_app_id(app),
-            epoch=epoch.hex(),
-            time_ms=time_ms,
-            remaining_ms=remaining_ms,
-            counter=counter,
-        )
-    except ValueError:
-        return None
+# Callers, apps and epochs come again, and what they are costs more to read than all else here.
 
 
-# Callers come again; an address costs more to read than all else here.
+@lru_cache(maxsize=1_024)
+def _how(kind: Kind, scheme: bytes, epoch: str) -> bytes:
+    return _HOW.pack(_KIND_CODES[kind], _SCHEME_CODES[scheme], bytes.fromhex(epoch))
+
+
+@lru_cache(maxsize=1_024)
+def _how_of(raw: bytes) -> tuple[Kind, bytes, str] | None:
+    kind, scheme, epoch = _HOW.unpack(raw)
+    if kind not in _KINDS or scheme not in _SCHEMES:
+        return None
+    return _KINDS[kind], _SCHEMES[scheme], epoch.hex()
+
+
 @lru_cache(maxsize=4_096)
-def _packed(client: str) -> bytes:
-    """Return the 4 or 16 bytes of an address, an IPv4-mapped one as the IPv4 it holds."""
+def _who(client: str, audience: str, app_id: str) -> bytes:
+    """Return who asks for what: the 4 or 16 bytes of an address (an IPv4-mapped one as the IPv4
+    that it holds), the cluster that is to serve, the app.
+    """
     ip = ip_address(client)
     mapped = ip.ipv4_mapped if isinstance(ip, IPv6Address) else None
-    return (mapped or ip).packed
+    packed, receiver, app = (mapped or ip).packed, audience.encode(), app_id.encode()
+    return b"%c%b%c%b%b%b" % (
+        *(len(packed), packed, len(receiver), receiver),
+        *(len(app).to_bytes(2, "big"), app),
+    )
 
 
 @lru_cache(maxsize=4_096)
-def _address(packed: bytes) -> str:
-    """Return an address in its canonical text. Raises ValueError for what `_packed` never gives."""
-    if len(packed) == 4:
-        return str(IPv4Address(packed))
-    ip = IPv6Address(packed)
-    if ip.ipv4_mapped:
-        raise ValueError("client: an IPv4 address in an IPv6 one")
-    return str(ip)
-
-
-@lru_cache(maxsize=256)
-def _cluster_id(raw: bytes) -> str:
-    return check_id("audience", raw.decode())
-
-
-@lru_cache(maxsize=4_096)
-def _app_id(raw: bytes) -> str:
-    return check_app_id(raw.decode())
+def _who_of(raw: bytes) -> tuple[str, str, str] | None:
+    """Read what `_who` makes; None for what it never makes."""
+    size, start = raw[0], 1
+    packed, start = raw[start : start + size], start + size
+    size = raw[start] if start < len(raw) else 0
+    audience, start = raw[start + 1 : start + 1 + size], start + 1 + size
+    size, app = int.from_bytes(raw[start : start + 2], "big"), raw[start + 2 :]
+    if len(app) != size:
+        return None
+    try:
+        client = IPv4Address(packed) if len(packed) == 4 else IPv6Address(packed)
+        if isinstance(client, IPv6Address) and client.ipv4_mapped:
+            return None
+        cluster = check_id("audience", audience.decode())
+        return str(client), cluster, check_app_id(app.decode())
+    except ValueError:
+        return None
 
 
 def _joined(one: bytes, two: bytes, three: bytes, four: bytes) -> bytes:
     """Return four fields so that no other four give the same: all lengths, then the fields."""
     sizes = _LENGTHS.pack(len(one), len(two), len(three), len(four))
     return sizes + one + two + three + four
-
-
-def _tag(secret: bytes, use: bytes, covered: bytes) -> bytes:
-    return hashlib.blake2b(covered, key=secret, digest_size=TAG_BYTES, person=use).digest()
