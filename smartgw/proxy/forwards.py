@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from smartgw.errors import Reason
-from smartgw.peers.directory import View
+from smartgw.peers.directory import Mode, View
 from smartgw.proxy import headers
 from smartgw.proxy.exchange import SAFE_METHODS, Exchange, Sent, Taken
 from smartgw.routing.failover import (
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # How long, and how often, the newest list is awaited that a host seems to know (contract 4.8).
 _LOOKS, _LOOK_SECONDS = 40, 0.05
+# A timer of the loop may come so much too soon, and the deadline has passed all the same.
+_EARLY = 0.001
 
 _OUTCOMES = {
     Reason.NO_UPSTREAM: Outcome.NOTHING,
@@ -86,8 +88,11 @@ class Forwards:
         """Begin where the request belongs, if that is not here."""
         route = exchange.route
         assert route is not None
-        self.failover.budget.count(exchange.started)
+        # A guard's 421 may come from a newer list, on which there are others.
         exchange.whole = True
+        if not view.peers:
+            return None
+        self.failover.budget.count(exchange.started)
         read = exchange.request.method in SAFE_METHODS
         owner = owner_elsewhere(view, route.app_id)
         if owner is None:
@@ -106,7 +111,10 @@ class Forwards:
         `spoke`: it is a peer's gateway that says so.
         """
         outcome = _OUTCOMES.get(reason)
-        if outcome is None or (exchange.course is None and not self._behind_local(exchange)):
+        if outcome is None:
+            self._end(exchange, None, spoke=spoke)
+            return False
+        if exchange.course is None and not self._behind_local(exchange):
             return False
         attempt = self._after(exchange, outcome, reason, spoke=spoke)
         if attempt is None:
@@ -119,7 +127,7 @@ class Forwards:
         """Return for what reason we answer ourselves, when nobody is left: that of the first
         failure, unless the deadline has passed (contract 5).
         """
-        if self._path.pools.loop.time() >= exchange.until:
+        if self._path.pools.loop.time() + _EARLY >= exchange.until:
             reason = Reason.UPSTREAM_TIMEOUT
         elif exchange.failure is not None:
             return exchange.failure
@@ -175,7 +183,7 @@ class Forwards:
     def _behind_local(self, exchange: Exchange) -> bool:
         """Begin to look at other clusters, after our own hosts; False: it is none of theirs."""
         view = exchange.view
-        if view is None or not view.peers or exchange.mark is not None:
+        if view is None or view.mode is Mode.NONE or exchange.mark is not None:
             return False
         if exchange.route is self._path.own_route:
             return False
@@ -270,6 +278,9 @@ class Forwards:
         if not again or (exchange.course is None and not self._behind_local(exchange)):
             path.refuse(exchange, Reason.OWNER_UNCLEAR)
             return
+        # While the list is awaited nobody else gets the request.
+        exchange.due = exchange.until
+        exchange.downstream.await_head()
         path.ask_for_clusters()
         self._look_for_owner(exchange, _LOOKS)
 

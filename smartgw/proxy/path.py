@@ -129,7 +129,8 @@ class Path:
     def match(self, exchange: Exchange) -> Reason | None:
         """Which route the hostname has in this Snapshot, which the exchange keeps (3.8)."""
         snapshot = self.snapshot
-        if exchange.hostname in snapshot.own:
+        # No forward is for us, even if its app has a hostname elsewhere that is ours here.
+        if exchange.hostname in snapshot.own and exchange.mark is None:
             exchange.route = self.own_route
             return None if self.own_route is not None else Reason.UNKNOWN_HOST
         route = snapshot.lookup(exchange.hostname)
@@ -195,7 +196,7 @@ class Path:
         view = exchange.view = self.view
         if exchange.mark is not None:
             self.forwards.obey(exchange, exchange.mark)
-        elif view.peers and exchange.route is not self.own_route:
+        elif view.mode is not Mode.NONE and exchange.route is not self.own_route:
             return self.forwards.plan(exchange, view)
         return None
 

@@ -250,6 +250,16 @@ def test_a_forwards_hostname_is_resolved_by_its_app(three: Wired) -> None:
     assert answer.one("x-smartgw-answer").startswith("failed=no_upstream; sent=none")
 
 
+def test_a_forward_is_never_for_the_gateway_itself(three: Wired) -> None:
+    """4.7: an app's hostname elsewhere that is a gateway's own here: the app is served."""
+    app = three.app("c2")
+    host = three.hosts_of(app, "c2")["c2"]
+    with Forwarder(three.gateways["c2"].public, "c1", "c2").open() as peer:
+        peer.send(peer.sealed(peer.mark(app), "127.0.0.1", "/mine"), "127.0.0.1", "/mine")
+        assert peer.client.answer().one("x-host-of") == "c2"
+    assert arrived(host, "/mine") == 1
+
+
 def test_an_app_that_its_owner_does_not_know_is_served_here(three: Wired) -> None:
     """4.7: the sender counts such a failure as unreachable."""
     app = next(f"late-{n}" for n in range(99) if owner_of(three, f"late-{n}") == "c2")
@@ -296,6 +306,32 @@ def test_a_421_of_a_guard_is_followed_to_the_owner(three: Wired) -> None:
     assert answer.one("x-failover-cluster") == answer.one("x-smartgw-owner") == ""
     assert [arrived(refusing, "/w"), arrived(owner, "/w")] == [1, 1]
     assert owner.upstream.requests[-1].body == b"x" * 60_000
+
+
+def test_a_421_is_followed_by_a_cluster_that_was_alone(three: Wired) -> None:
+    """4.8: a second cluster has just joined, which the host has heard of before its gateway."""
+    app = three.app("c2")
+    refusing = three.host("c1", app, guarding("c1", "c2", ("c1", "c2", "c3")))
+    owner = three.hosts_of(app, "c2")["c2"]
+    three.follow("c2", "c3")
+    threading.Timer(0.2, three.write).start()
+    answer = three.ask("c1", app, "/w", "POST", body=b"x")
+    assert (answer.status, answer.one("x-host-of")) == (200, "c2")
+    assert [arrived(refusing, "/w"), arrived(owner, "/w")] == [1, 1]
+
+
+def test_nobody_else_is_asked_while_a_newer_list_is_awaited(three: Wired) -> None:
+    """4.8, 5.1: a share of the deadline that ends meanwhile gives the request to nobody."""
+    app = three.app("c1")
+
+    def late(connection: Connection, request: Request) -> None:
+        time.sleep(DEADLINE * 0.35)
+        connection.reply(b"{}", "421 Misdirected Request", f"X-Smartgw-Owner: c2; epoch={'0' * 16}")
+
+    three.host("c1", app, each(late))
+    others = three.hosts_of(app, "c2", "c3")
+    assert three.ask("c1", app, "/r").status in (503, 504)
+    assert [arrived(other, "/r") for other in others.values()] == [0, 0]
 
 
 def test_a_421_is_followed_within_the_same_deadline(three: Wired) -> None:
@@ -537,6 +573,25 @@ def test_hosts_whose_syn_is_dropped_leave_time_for_peers(three: Wired) -> None:
     assert time.monotonic() - begun < DEADLINE
     for sock in sockets:
         sock.close()
+
+
+def test_past_the_deadline_it_is_504_whatever_failed_before(three: Wired) -> None:
+    """5: the deadline passed: 504, though the first failure was another."""
+    app = three.app("c1")
+    three.host("c1", app).upstream.kill()
+    for peer in ("c2", "c3"):
+        three.host(peer, app, each(lambda connection, _: connection.ended(5)))
+    statuses: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: statuses.append(three.ask("c1", app, "/late").status))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.0137)
+    for thread in threads:
+        thread.join()
+    assert statuses == [504] * 8
 
 
 def test_a_peer_that_accepts_and_says_nothing_is_set_aside(three: Wired) -> None:
