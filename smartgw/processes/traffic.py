@@ -46,8 +46,6 @@ Endpoints = frozenset[tuple[str, int]]
 
 _SLICE, _FIRST_SLICE = 0.001, 0.01
 """Seconds of a large change of apps before requests have as long, and of the first."""
-_MANY = 10_000
-"""Apps after which the collector is told to leave what there is alone."""
 
 
 class Traffic:
@@ -96,7 +94,7 @@ class Traffic:
         self._settled = settings.state.bucket is None
         self._desired = Desired()
         self._due: dict[str, None] = {}
-        self._taken = 0
+        self._settling = memory.Settling()
         self._registering: asyncio.TimerHandle | None = None
         self._apps: Collection[str] = ()
         self._complete = False
@@ -197,7 +195,7 @@ class Traffic:
     def take_apps(self, updates: Sequence[AppUpdate], gone: Sequence[str]) -> None:
         """Take in a part of a change, in force with `publish_apps`."""
         self._table.register(updates, gone)
-        self._taken += len(updates)
+        self._settling.note(len(updates) + len(gone))
 
     def publish_apps(self) -> None:
         """Put in force what was taken in: the state is known from now on."""
@@ -210,9 +208,6 @@ class Traffic:
         if self._complete and not snapshot.complete:
             snapshot = self._table.declare(self._apps, True)
         self._publish(snapshot)
-        if self._taken >= _MANY:
-            self._taken = 0
-            memory.settle()
 
     def follow_clusters(self, view: View) -> None:
         """Set the clusters as the requests that come from now on see them (4.6)."""

@@ -19,8 +19,6 @@ GATHER: Final = 0.02
 """Seconds for which changes are collected, so that many make one new table."""
 MOST: Final = 0.5
 """Seconds after which they come into force though more of them are on their way."""
-MANY: Final = 10_000
-"""Records after which the collector is told to leave what there is alone."""
 
 OnChange = Callable[[Desired, Difference], None]
 _log = logging.getLogger(__name__)
@@ -49,7 +47,7 @@ class View:
         self._bucket, self._revision = "", 0
         self._told = 0
         self._since = 0.0
-        self._taken = 0
+        self._settling = memory.Settling()
         self._flushing: asyncio.TimerHandle | None = None
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = 0
@@ -114,9 +112,7 @@ class View:
             self._told = entry.revision
         if not self._draft.take(entry, self._sweep, swept=swept):
             return
-        self._taken += 1
-        if self._taken % MANY == 0:
-            memory.settle()
+        self._settling.note(1)
         if self.replaced:
             return  # in force as a whole, at its end
         if swept and entry.revision <= self._told:
