@@ -121,6 +121,8 @@ class Run:
             rig.start([(proxy, None) for proxy in self.proxies])
             if IDLE in self.cases:
                 for running in rig.running:
+                    if not running.proxy.takes(IDLE):
+                        continue
                     say(f"{IDLE}: {running.proxy.name}")
                     try:
                         self.rows.append(measure.idle(running))
@@ -128,7 +130,11 @@ class Run:
                         say(f"{IDLE}: {running.proxy.name} failed: {failed}", lasting=True)
             for number, case in enumerate(cases):
                 script = self._script(case.name, post_script(case.body)) if case.body else None
-                turns = [Turn(case.name, case, running, script) for running in rig.running]
+                turns = [
+                    Turn(case.name, case, running, script)
+                    for running in rig.running
+                    if running.proxy.takes(case.name)
+                ]
                 left = len(cases) - number + len(crowds)
                 self.rows += measure.rounds(rig, turns, self.pace, self._until(left))
             self.skipped.update(rig.skipped)

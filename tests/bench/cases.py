@@ -82,6 +82,9 @@ CASES = (
     ),
 )
 
+FORWARDED = ("get-1k-c1", "get-1k-c32", "get-64k-c32", "post-16k-c32")
+"""The cases in which forwards to another cluster are measured."""
+
 IDLE = "idle-keepalive"
 IDLE_WHAT = "memory of an idle keep-alive connection"
 

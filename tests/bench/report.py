@@ -10,6 +10,7 @@ from dataclasses import asdict
 from tests.bench.cases import CASES, CROWDS, IDLE, IDLE_WHAT
 from tests.bench.stats import Row
 
+_FORWARDING = ("smartgw_forward", "smartgw_dead-owner")
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 WHAT = {
     **{case.name: case.what for case in CASES},
@@ -60,6 +61,38 @@ def overview(rows: Sequence[Row]) -> str:
         ratios = [ratio(own, best(rows, case, proxy)) for proxy in ("nginx", "haproxy", "caddy")]
         lines.append([case, *(_number(value) for value in values), *ratios])
     return table(["case", *proxies, "x nginx", "x HAProxy", "x Caddy"], lines)
+
+
+def forwards(rows: Sequence[Row]) -> str:
+    """What forwards cost beside a local request, one line a case and variant; empty without any.
+
+    CPU is that of both gateways; both run on one core here, so the rate of forwards is of half a
+    core each.
+    """
+    lines = []
+    for row in rows:
+        if not row.proxy.startswith(_FORWARDING):
+            continue
+        local = _row(rows, row.case, "smartgw")
+        healthy = _row(rows, row.case, "smartgw_forward")
+        hop = None
+        if local is not None and local.p50_us is not None and row.p50_us is not None:
+            hop = row.p50_us - local.p50_us
+        lines.append(
+            [
+                f"{row.case}: {row.proxy.partition('_')[2]}",
+                _number(row.cpu_us),
+                ratio(row.cpu_us, None if local is None else local.cpu_us),
+                _number(hop),
+                ratio(row.rps, None if healthy is None else healthy.rps),
+            ]
+        )
+    heads = ["case", "CPU µs a request", "x local", "p50 of the hop µs", "rate, x plain forward"]
+    return table(heads, lines) if lines else ""
+
+
+def _row(rows: Sequence[Row], case: str, proxy: str) -> Row | None:
+    return next((row for row in rows if (row.case, row.proxy) == (case, proxy)), None)
 
 
 def case_table(rows: Sequence[Row], case: str) -> str:
@@ -114,10 +147,13 @@ def document(
     """All tables, as they stand on the page."""
     facts = "; ".join(f"{name}: {value}" for name, value in machine.items())
     parts = [f"{how} {facts}.", *(f"{name} is missing: {why}." for name, why in skipped.items())]
-    parts += [
-        f"CPU µs a request ({IDLE}: KiB a connection), of the others the best variant:",
-        overview(rows),
-    ]
+    if rows:
+        parts += [
+            f"CPU µs a request ({IDLE}: KiB a connection), of the others the best variant:",
+            overview(rows),
+        ]
+    if told := forwards(rows):
+        parts += ["Forwards to another cluster, both gateways together:", told]
     for case in dict.fromkeys(row.case for row in rows):
         parts += [f"### {case}: {WHAT[case]}", case_table(rows, case)]
     return "\n\n".join(parts) + "\n"

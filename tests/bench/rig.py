@@ -22,8 +22,9 @@ from smartgw_hosts import keyfile
 from smartgw_hosts.challenge import PATH
 from tests.bench.cases import APP, ECHO_APP, HOSTNAME, HOT_HOSTS, SIZES, Crowd
 from tests.bench.load import ROOT
-from tests.bench.proxies import Missing, Proxy, Site, nginx_command, wheel_program
+from tests.bench.proxies import Missing, Proxy, nginx_command, wheel_program
 from tests.bench.signer import Announced, CrowdPlan
+from tests.bench.site import Site
 from tests.gateway import toml
 
 READY_SECONDS = 60.0
@@ -153,6 +154,7 @@ class Rig:
             enrolment=None if crowd else enrolment,
             hostnames=crowd.hostnames if crowd else [HOSTNAME],
             long_leases=crowd is not None,
+            spare_ports=(self._port(), self._port(), self._port()),
         )
         try:
             launch = proxy.launch(site)
