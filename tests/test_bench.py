@@ -13,9 +13,10 @@ import pytest
 from smartgw_hosts.challenge import Challenge, judge, request
 from smartgw_hosts.challenge import Responder as ChallengeResponder
 from smartgw_hosts.identity import Identity
+from smartgw_hosts.owner import owner
 from tests.bench import plot, report
 from tests.bench.__main__ import arguments
-from tests.bench.cases import CASES, CROWDS, HOT_HOSTS, IDLE, MOST_APPS, NAMES, Crowd, chosen
+from tests.bench.cases import APP, CASES, CROWDS, HOT_HOSTS, IDLE, MOST_APPS, NAMES, Crowd, chosen
 from tests.bench.load import (
     LoadFailed,
     Result,
@@ -25,6 +26,7 @@ from tests.bench.load import (
     rotation_script,
     write_result,
 )
+from tests.bench.ours import clusters_of
 from tests.bench.proc import busy_seconds
 from tests.bench.proxies import PROXIES
 from tests.bench.signer import Signer
@@ -252,3 +254,23 @@ async def test_the_signer_signs_and_echoes() -> None:
     finally:
         listening.close()
         await listening.wait_closed()
+
+
+def test_forwards_are_compared_with_a_local_request() -> None:
+    """12.7: total CPU of both gateways, the p50 that the hop adds, the rate with the owner dead."""
+    rows = [
+        Row("get-1k-c1", "smartgw", cpu_us=20.0, p50_us=100.0, rps=8_000.0),
+        Row("get-1k-c1", "smartgw_forward", cpu_us=47.0, p50_us=160.0, rps=4_000.0),
+        Row("get-1k-c1", "smartgw_dead-owner", cpu_us=50.0, p50_us=165.0, rps=3_600.0),
+    ]
+    _, _, healthy, dead = report.forwards(rows).splitlines()
+    assert healthy == "| get-1k-c1: forward | 47.0 | 2.35 | 60.0 | 1.00 |"
+    assert dead == "| get-1k-c1: dead-owner | 50.0 | 2.50 | 65.0 | 0.90 |"
+    assert report.forwards(rows[:1]) == ""
+
+
+@pytest.mark.parametrize("dead_owner", [False, True])
+def test_the_right_cluster_owns_the_app_that_is_asked_for(dead_owner: bool) -> None:
+    """4.1: what is measured is a forward, and with the owner dead a failover."""
+    entry, *others = clusters_of("bench", dead_owner=dead_owner)
+    assert owner(APP, ["bench", entry, *others]) == (others[0] if dead_owner else "bench")

@@ -41,7 +41,7 @@ def forwarding(site: Site, *, tls: bool = False, dead_owner: bool = False) -> La
     That one owns the app, or, with `dead_owner`, a third cluster that is not there.
     """
     port, internal, nobody = site.spare_ports
-    entry, *others = _clusters(site.cluster, dead_owner=dead_owner)
+    entry, *others = clusters_of(site.cluster, dead_owner=dead_owner)
     urls = {
         entry: f"http://127.0.0.1:{site.port}",
         **dict.fromkeys(others, f"http://127.0.0.1:{nobody}"),
@@ -75,7 +75,7 @@ def forwarding(site: Site, *, tls: bool = False, dead_owner: bool = False) -> La
     return Launch([sys.executable, "-m", "tests.bench.ours", *map(str, configs)])
 
 
-def _clusters(serving: str, *, dead_owner: bool) -> tuple[str, ...]:
+def clusters_of(serving: str, *, dead_owner: bool) -> tuple[str, ...]:
     """Return the ids of the clusters beside `serving`, so that the right one owns the app."""
     # Their places among the sorted ids decide; before and behind `bench` are enough of them.
     for first, second in itertools.permutations("acd", 2):
