@@ -356,6 +356,23 @@ CHECKS = (
         ("python", "-m", "tests.drills.store"),
     ),
     Check(
+        "failover-table",
+        "Each row of the table of failover over three gateways, for every method and fault.",
+        pytest("tests/smartgw/proxy/test_failover_rows.py", "tests/smartgw/proxy/test_forwards.py"),
+    ),
+    Check(
+        "faults",
+        "10,000 requests under faults: no write twice, one hop, nobody asked who is not listed, "
+        "none later than its deadline and 250 ms.",
+        ("python", "-m", "tests.drills.faults"),
+    ),
+    Check(
+        "owner-killed",
+        "The owner cluster killed and brought back twice in two minutes: no read fails, writes "
+        "only while it is down.",
+        ("python", "-m", "tests.drills.owner"),
+    ),
+    Check(
         "layout",
         "Who may import whom and who may do I/O holds for every module.",
         pytest("tests/test_layering.py"),

@@ -41,7 +41,7 @@ def own_answer(exchange: Exchange, reason: Reason, detail: str) -> tuple[list[by
         lines.append(b"Retry-After: %d" % wait)
     elif answer.status == 405:
         lines.append(b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
-    elif answer.status in (502, 504) and request.method not in SAFE_METHODS:
+    if answer.status in (502, 503, 504) and request.method not in SAFE_METHODS:
         lines.append(b"X-Smartgw-Request-Sent: " + _SENT_WORDS[exchange.sent])
     route = exchange.route
     policy = DEFAULT_POLICY if route is None else route.policy

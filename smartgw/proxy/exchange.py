@@ -136,7 +136,7 @@ class Exchange:
         course: the attempts at several clusters; None: there is but the one here.
         until: monotonic seconds, when the one deadline to the answer's head passes (5.1). That of
             a write moves on with its body, by `patience` seconds from the last that came.
-        due: when the present attempt at a read is over, if somebody else would be asked.
+        due: when the present attempt is over, if somebody else would be asked; of a write `until`.
         began: something of an answer has gone to the client, so nothing is sent again (5.6).
         whole: all that has come of the body is still here: in `pending`, and once that was given
             away in `kept`.

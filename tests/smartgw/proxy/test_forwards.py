@@ -22,7 +22,9 @@ from tests.upstreams import HANDSHAKE, Connection, Request, accept, each
 from tests.wires import Wired, answering_as, arrived
 
 DEADLINE = 2.5
+OWN = "gateway.example"
 SETTINGS: dict[str, Any] = {
+    "hostnames": [OWN],
     "deadlines": {"response_head": DEADLINE},
     "upstream": {"connect_timeout": 0.4, "challenge_timeout": 0.6},
     "rates": {"requests": 1_000_000},
@@ -254,8 +256,9 @@ def test_a_forward_is_never_for_the_gateway_itself(three: Wired) -> None:
     """4.7: an app's hostname elsewhere that is a gateway's own here: the app is served."""
     app = three.app("c2")
     host = three.hosts_of(app, "c2")["c2"]
+    assert three.gateways["c2"].ask(OWN, "/healthz").status == 200
     with Forwarder(three.gateways["c2"].public, "c1", "c2").open() as peer:
-        peer.send(peer.sealed(peer.mark(app), "127.0.0.1", "/mine"), "127.0.0.1", "/mine")
+        peer.send(peer.sealed(peer.mark(app), OWN, "/mine"), OWN, "/mine")
         assert peer.client.answer().one("x-host-of") == "c2"
     assert arrived(host, "/mine") == 1
 
@@ -559,6 +562,23 @@ def test_a_websocket_fails_over_until_it_is_one(three: Wired) -> None:
 # ---- R23, R60 and what a client sees of time ----
 
 
+@pytest.mark.parametrize("mode", ["mute", "hang"])
+def test_a_write_ends_at_its_deadline_whenever_its_body_came(three: Wired, mode: str) -> None:
+    """5.1: it runs from the last that came of the body, and no failure makes it begin anew."""
+    app = three.app("c2")
+    three.hosts_of(app)
+    three.ask("c1", app, "/warm", "POST")
+    three.wires["c2"].set(mode)
+    with three.gateways["c1"].downstream() as client:
+        head = f"POST /w HTTP/1.1\r\nHost: {three.hostname(app)}\r\nContent-Length: 6\r\n\r\n"
+        client.send(head.encode(), b"abc")
+        time.sleep(0.3)
+        begun = time.monotonic()
+        client.send(b"def")
+        assert client.answer().status == 504
+    assert time.monotonic() - begun < DEADLINE + 0.4
+
+
 def test_hosts_whose_syn_is_dropped_leave_time_for_peers(three: Wired) -> None:
     """R23 through peers: three hosts that nobody hears of: the whole stays within the deadline."""
     from tests.upstreams import blackhole
@@ -577,10 +597,14 @@ def test_hosts_whose_syn_is_dropped_leave_time_for_peers(three: Wired) -> None:
 
 def test_past_the_deadline_it_is_504_whatever_failed_before(three: Wired) -> None:
     """5: the deadline passed: 504, though the first failure was another."""
+
+    def silent(connection: Connection, request: Request) -> None:
+        connection.ended(5)
+
     app = three.app("c1")
     three.host("c1", app).upstream.kill()
     for peer in ("c2", "c3"):
-        three.host(peer, app, each(lambda connection, _: connection.ended(5)))
+        three.host(peer, app, each(silent))
     statuses: list[int] = []
     threads = [
         threading.Thread(target=lambda: statuses.append(three.ask("c1", app, "/late").status))
