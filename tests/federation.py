@@ -19,7 +19,6 @@ from tests.gateway import BASE_DOMAIN, Cluster, Config, Gateway, Host, seed_file
 from tests.servers import Nats, free_port
 from tests.upstreams import Script, serve
 
-
 MOST_APPS = 400
 
 
@@ -126,8 +125,9 @@ class Federation:
         }
         for some in (self._settings, changes):
             for name, value in some.items():
-                if isinstance(value, Mapping) and name not in self.clusters:
-                    settings[name] = {**settings.get(name, {}), **value}
+                if name not in self.clusters:
+                    section = isinstance(value, Mapping)
+                    settings[name] = {**settings.get(name, {}), **value} if section else value
         for name, value in self._settings.get(cluster_id, {}).items():
             settings[name] = {**settings.get(name, {}), **value}
         if cluster_id in self.tls:
