@@ -373,6 +373,11 @@ CHECKS = (
         ("python", "-m", "tests.drills.owner"),
     ),
     Check(
+        "decisions",
+        "In the demo a write at any gateway is in force at all within 2 s, 100 of 100.",
+        ("python", "-m", "tests.drills.decisions"),
+    ),
+    Check(
         "layout",
         "Who may import whom and who may do I/O holds for every module.",
         pytest("tests/test_layering.py"),

@@ -87,11 +87,18 @@ class Records:
         """
         key = key_of(record)
         match, none_match = _tags(call, "If-Match"), _tags(call, "If-None-Match")
+        fresh = False
         for attempt in range(_ATTEMPTS):
             durable = self._known()
             before = durable.desired.stored(key)
+            same = before is not None and before.record == record
+            if not fresh and (same or not self._holds(match, none_match, before)):
+                # Not by what another gateway may have changed a moment ago.
+                fresh = await self._look(durable)
+                before = durable.desired.stored(key)
+                same = before is not None and before.record == record
             self._check(match, none_match, before)
-            if before is not None and before.record == record:
+            if before is not None and same:
                 return self._written(durable, before, 200)
             try:
                 after = await durable.write(record, 0 if before is None else before.revision)
@@ -110,9 +117,13 @@ class Records:
     async def delete(self, call: Call, key: str, subject: dict[str, str]) -> Reply:
         """Delete a record."""
         match = _tags(call, "If-Match")
+        fresh = False
         for attempt in range(_ATTEMPTS):
             durable = self._known()
             before = durable.desired.stored(key)
+            if not fresh and (before is None or not self._holds(match, None, before)):
+                fresh = await self._look(durable)
+                before = durable.desired.stored(key)
             self._check(match, None, before)
             if before is None:
                 raise self._unknown(next(iter(subject.values())))
@@ -138,8 +149,19 @@ class Records:
             raise _unavailable("the state is not known yet, for the bus has not been there")
         return durable
 
+    async def _look(self, durable: DurableState) -> bool:
+        """Hear of what other gateways wrote. True, when it returns."""
+        try:
+            await durable.look()
+        except Unavailable as error:
+            raise _not_stored(error) from None
+        return True
+
+    def _holds(self, match: Tags | None, none_match: Tags | None, now: Stored | None) -> bool:
+        return holds(match, none_match, None if now is None else etag_of(now))
+
     def _check(self, match: Tags | None, none_match: Tags | None, now: Stored | None) -> None:
-        if not holds(match, none_match, None if now is None else etag_of(now)):
+        if not self._holds(match, none_match, now):
             there = "does not exist" if now is None else f"is at {etag_of(now)}"
             message = f"the {self._name} {there}; read it again"
             raise ApiError(412, "precondition_failed", message)

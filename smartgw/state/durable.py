@@ -62,6 +62,13 @@ class DurableState(Protocol):
         """
         ...
 
+    async def look(self) -> None:
+        """Hear of all that was written until now, so that `desired` is as new as the bucket.
+
+        Raises Unavailable.
+        """
+        ...
+
     async def write(self, record: Record, expect: int | None = None) -> Stored:
         """Store a record; returns it as it is in force here, with its revision.
 

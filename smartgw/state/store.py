@@ -149,6 +149,18 @@ class Store:
 
     # ---- writing ----
 
+    async def look(self) -> None:
+        """See `durable.DurableState`."""
+        if self.fault:
+            raise Unavailable(self.fault)
+        try:
+            async with asyncio.timeout(LONGEST):
+                await self._look()
+                # What was taken comes into force a moment later.
+                await self._view.in_force(self._follower.seen, PATIENCE)
+        except (TimeoutError, Lost, BusAway, Refused) as error:
+            raise Unavailable(str(error) or f"not within {LONGEST:g} s") from None
+
     async def write(self, record: Record, expect: int | None = None) -> Stored:
         """See `durable.DurableState`."""
         return await self._counted(self._write(record, expect))
@@ -190,7 +202,11 @@ class Store:
                     fresh = await self._look()
                     continue
                 if isinstance(found, Stored) and found.record == record:
-                    return found
+                    if fresh:
+                        return found
+                    # Another gateway may have written something else meanwhile.
+                    fresh = await self._look()
+                    continue
                 if names and not claiming:
                     await self._claiming.acquire()
                     claiming = True

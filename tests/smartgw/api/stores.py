@@ -19,7 +19,12 @@ class MemoryStore:
         self.age: float | None = 0.0
         self.away = False
         self.reserved = {"verify": None}
-        self.writes = 0
+        self.writes = self.looks = 0
+
+    async def look(self) -> None:
+        if self.away:
+            raise Unavailable("the bus is away")
+        self.looks += 1
 
     async def write(self, record: Record, expect: int | None = None) -> Stored:
         await asyncio.sleep(0)

@@ -157,6 +157,25 @@ def audit(gateway: Gateway) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(log).read_text().splitlines()]
 
 
+def test_a_gateway_that_lags_loses_no_change(gateways: list[Gateway]) -> None:
+    """10.3: what was written at one gateway a moment ago counts at the other, too: to write the
+    value of before again is a change, and its ETag is known there.
+    """
+    one, other = map(Service, gateways)
+    one.put("swinging", limit=1)
+    for number in range(30):
+        one.put("swinging", limit=2)
+        etag = other.put("swinging", limit=1)["etag"]
+        one, other = other, one
+        path, match = "/api/v3/apps/swinging", f'If-Match: "{etag}"'
+        answer = other.call("PUT", path, {"limit": 1, "labels": {"n": str(number)}}, match)
+        assert answer.status == 200, answer.body
+    stored = json.loads(one.call("PUT", "/api/v3/apps/swinging", {"limit": 1}).body)
+    assert (stored["limit"], stored["labels"]) == (1, {})
+    assert other.call("DELETE", "/api/v3/apps/swinging").status == 204
+    assert one.call("DELETE", "/api/v3/apps/swinging").status == 404
+
+
 def test_the_audit_log_tells_of_each_change(gateways: list[Gateway]) -> None:
     """10.1: one line a change, from whatever gateway it was made at."""
     Service(gateways[0]).put("audited", limit=7)
