@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 from smartgw import native
+from smartgw.admission.meter import Meter
 from smartgw.api.api import Api
 from smartgw.api.audit import Audit
 from smartgw.api.credentials import Credentials
@@ -375,6 +376,11 @@ class Gateway:
     def durable(self) -> DurableState | None:
         """What the platform has decided, None where nothing is kept."""
         return None if self._shared is None else self._shared.store
+
+    @property
+    def meter(self) -> Meter:
+        """Charges budgets where the data path counts."""
+        return self._own.meter
 
     @property
     def dns(self) -> Nameserver:

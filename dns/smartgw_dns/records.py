@@ -71,6 +71,20 @@ def read_type(text: object) -> int:
     return int(rdtype)
 
 
+def read_question_type(text: str) -> int:
+    """Return the code of a type that may be asked for, by its mnemonic or number; ANY is one, and
+    types that no name can have are for the lookup to refuse. Raises RecordRefused.
+    """
+    try:
+        number = int(text) if text.isascii() and text.isdigit() else 0
+        code = number or int(dns.rdatatype.from_text(text))
+    except (dns.exception.DNSException, ValueError):
+        code = 0
+    if not 0 < code <= 65_535:
+        raise RecordRefused("type", f"there is no record type {text[:64]!r}")
+    return code
+
+
 def read_ttl(value: object) -> int:
     """Return a TTL; raises RecordRefused."""
     # To Python True is a number, and 1e400 in JSON an infinite one.

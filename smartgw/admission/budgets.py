@@ -13,6 +13,9 @@ from smartgw.admission.span import SECOND, Span
 from smartgw.admission.table import Table
 from smartgw.admission.window import DAY, NEVER, Quota, Window
 
+METERED: Final = frozenset((b"/api/v3/dns/resolve", b"/api/v3/dns/resolve/batch", b"/dns-query"))
+"""Paths of the gateway's own hostnames that the API charges, since it knows how many questions are
+asked; the data path, exactly as they stand here, does not."""
 MOST_QUOTAS: Final = 200_000
 """Daily quotas in memory, 250 bytes each; whoever comes when they are all in use is not served."""
 

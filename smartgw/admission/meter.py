@@ -46,6 +46,10 @@ class Meter:
             self._counters.meter_unavailable += 1
         return answer
 
+    def charge_here(self, budgets: Sequence[Budget]) -> Charged | Refused | Unavailable:
+        """Charge by what this process knows: for what goes on while the store is away (6.6)."""
+        return self._memory.charge(budgets, *_now())
+
     async def refund(self, budgets: Sequence[Budget], charged: Charged) -> None:
         """Give back what was charged for nothing; what the store cannot be told stays charged."""
         if self.store is None:

@@ -9,6 +9,7 @@ import logging
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,8 +25,21 @@ DEFAULT_PAGE = 100
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 REQUEST_ID = web.RequestKey("request_id", str)
 """Where a request's id is, for whoever writes a log."""
-OF_SERVICE = web.RequestKey("of_service", Mapping[str, str])
-"""On the request of a service: the fields that tell what is left in its window (contract 6.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What an answer tells of windows that the API has charged itself (contract 6.2, 8.5).
+
+    `caller`: for the data path, which gives the unit of a `service` back. `fields`: of the answer.
+    """
+
+    caller: str
+    fields: Mapping[str, str]
+
+
+LEFT = web.RequestKey("left", Left)
+"""On a request that the API has charged to windows of its own."""
 
 
 class ApiError(Exception):
@@ -67,9 +81,12 @@ class ApiError(Exception):
         return answer
 
 
-def unauthorized(challenge: str) -> ApiError:
-    """The refusal of whoever is not known, or may not: 401 with one body; RFC 6750 3."""
-    message = "this needs the credential of a service"
+def unauthorized(challenge: str, *, sessions: bool = False) -> ApiError:
+    """The refusal of whoever is not known, or may not: 401 with one body; RFC 6750 3.
+
+    `sessions`: those of signed-in people would do, too.
+    """
+    message = f"this needs the credential of a {'session or a ' if sessions else ''}service"
     return ApiError(401, "unauthorized", message, fields={"WWW-Authenticate": challenge})
 
 
@@ -99,10 +116,11 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         message = "the gateway failed to answer; its log says why"
         response = ApiError(500, "internal_error", message).response(request_id)
     response.headers["X-Request-Id"] = request_id
-    if OF_SERVICE in request:
+    if LEFT in request:
+        left = request[LEFT]
         # For the data path, which charges callers of our hostnames, and drops the field.
-        response.headers["X-Smartgw-Caller"] = "service"
-        response.headers.update(request[OF_SERVICE])
+        response.headers["X-Smartgw-Caller"] = left.caller
+        response.headers.update(left.fields)
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Server"] = "smartgw"

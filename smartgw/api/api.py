@@ -18,9 +18,11 @@ from smartgw.api.credentials import Credentials
 from smartgw.api.discovery import Discovery
 from smartgw.api.explain import Explain
 from smartgw.api.gateway import Gateway
+from smartgw.api.metering import Metering
 from smartgw.api.observed import HEALTHZ, Observed, healthz
 from smartgw.api.openapi import document
 from smartgw.api.operations import Access, Bound, Call, Guard, Operation, Outcome, Reply
+from smartgw.api.resolve import Resolve
 from smartgw.api.service_rates import ServiceRates
 from smartgw.metrics import Family, by_label, counter
 
@@ -43,12 +45,14 @@ class Api:
         self._credentials = credentials
         self._audit = audit
         self._rates = ServiceRates(lambda: gateway.rates)
+        self._metering = Metering(lambda: gateway.meter, lambda: gateway.rates, self._rates)
         observed = Observed(gateway, audit, self._families)
         discovery = Discovery(gateway)
         clusters = Clusters(gateway)
         self._open: tuple[Bound, ...] = (
             *((HEALTHZ, healthz), *discovery.bounds),
             *clusters.bounds,
+            *Resolve(lambda: gateway.dns, self._metering).bounds,
         )
         self._internal: tuple[Bound, ...] = observed.open
         control = Control(lambda: gateway.durable, audit, lambda: gateway.base_domains)
@@ -70,12 +74,12 @@ class Api:
     def internal(self, host: str) -> web.Application:
         """The internal listener's; `host` is what it is called."""
         guard = Guard(self._credentials, self._rates, internal=True)
-        return internal.build(self.operations(internal=True), guard, host=host)
+        return internal.build(self.operations(internal=True), guard, self._metering, host=host)
 
     def public(self, *, control: bool) -> web.Application:
         """That of the gateway's own hostnames, with control or without."""
         guard = Guard(self._credentials, self._rates, internal=False)
-        return public.build(self.operations(internal=False, control=control), guard)
+        return public.build(self.operations(internal=False, control=control), guard, self._metering)
 
     def _families(self) -> Iterable[Family]:
         yield by_label(

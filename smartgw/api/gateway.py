@@ -6,8 +6,10 @@ Owns nothing: smartgw.app.Gateway and the records of smartgw_hosts.pool have the
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from smartgw.admission.meter import Meter
 from smartgw.config_limits import Rates
 from smartgw.metrics import Family
+from smartgw.nameserver import Nameserver
 from smartgw.peers.directory import View
 from smartgw.processes.drain import Phase
 from smartgw.proxy.explain import Question
@@ -129,6 +131,14 @@ class Gateway(Protocol):
     @property
     def rates(self) -> Rates:
         """How many requests of one caller pass."""
+
+    @property
+    def meter(self) -> Meter:
+        """Charges budgets where the data path counts."""
+
+    @property
+    def dns(self) -> Nameserver:
+        """The zones, and whoever answers from them; only once the gateway has started."""
 
     @property
     def directory(self) -> Directory | None:

@@ -11,13 +11,17 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from smartgw.api.answers import ApiError, Handler, answer_errors
+from smartgw.api.metering import Metering
 from smartgw.api.operations import MAX_BODY, Bound, Guard, mount, refuse_methods
 
 
-def build(bounds: Sequence[Bound], guard: Guard, *, host: str = "localhost") -> web.Application:
+def build(
+    bounds: Sequence[Bound], guard: Guard, metering: Metering, *, host: str = "localhost"
+) -> web.Application:
     """The application of the internal listener; `host` is what it is called, if it has a name."""
+    meter = metering.middleware(internal=True)
     application = web.Application(
-        middlewares=[answer_errors, _no_web_page(host), refuse_methods(bounds, guard)],
+        middlewares=[answer_errors, _no_web_page(host), meter, refuse_methods(bounds, guard)],
         client_max_size=MAX_BODY,
     )
     mount(application, bounds, guard)

@@ -21,6 +21,8 @@ _TAGS: Final = {
     "apps": "What the platform has decided about apps.",
     "enrolments": "Who may host what.",
     "hosts": "The hosts of this cluster, in full.",
+    "dns": "Answers from our own zones.",
+    "zones": "What is in our zones.",
     "gateway": "This gateway.",
 }
 _TEXT: Final = """\
@@ -111,6 +113,9 @@ def _operation(operation: Operation, internal: bool) -> dict[str, Any]:
         if example := _example(operation.body):
             content["example"] = example
         described["requestBody"] = {"required": True, "content": {"application/json": content}}
+    elif operation.takes is not None:
+        content = {"schema": {"type": "string", "contentMediaType": operation.takes}}
+        described["requestBody"] = {"required": True, "content": {operation.takes: content}}
     first = operation.outcomes[0].status
     for outcome in sorted((*operation.outcomes, *_implied(operation, internal)), key=_by_status):
         responses = described["responses"]
@@ -137,9 +142,10 @@ def _implied(operation: Operation, internal: bool) -> Iterable[Outcome]:
             yield Outcome(304, "It is still as If-None-Match names it.")
         else:
             yield Outcome(412, "It is not as If-Match or If-None-Match wants it.", Error)
-    if operation.body is not None:
-        yield Outcome(413, f"The body is larger than {MAX_BODY} bytes.", Error)
-        yield Outcome(415, "The body is not application/json.", Error)
+    if operation.body is not None or operation.takes is not None:
+        most = operation.most if operation.takes else MAX_BODY
+        yield Outcome(413, f"The body is larger than {most} bytes.", Error)
+        yield Outcome(415, f"The body is not {operation.takes or 'application/json'}.", Error)
 
 
 def _response(operation: Operation, outcome: Outcome, first: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from smartgw.api.answers import OF_SERVICE, REQUEST_ID, ApiError, Handler, unauthorized
+from smartgw.api.answers import LEFT, REQUEST_ID, ApiError, Handler, unauthorized
 from smartgw.api.credentials import Credentials
 from smartgw.api.service_rates import ServiceRates
 from smartgw.api.tokens import Caller, Role
@@ -28,6 +28,8 @@ MAX_BODY: Final = 64 << 10
 _REFUSED_AFTER: Final = 0.005
 """Seconds from a request's head to its 401: longer than the longest look at a credential takes."""
 _MAX_FAULTS = 20
+CALLER = web.RequestKey("caller", Caller)
+"""On the request of somebody who may call."""
 
 
 class Access(StrEnum):
@@ -57,6 +59,8 @@ class Operation:
         outcomes: the first is that of success.
         versioned: answers carry an ETag; requests may carry If-Match or If-None-Match.
         media_type: of a success that is not JSON.
+        takes: media type of a body that is not JSON but bytes, at most `most` of them.
+        metered: it charges its callers itself (contract 8.5).
     """
 
     name: str
@@ -71,6 +75,9 @@ class Operation:
     body: type[BaseModel] | None = None
     versioned: bool = False
     media_type: str = "application/json"
+    takes: str | None = None
+    most: int = MAX_BODY
+    metered: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -84,7 +91,8 @@ class Call:
 
     Attributes:
         caller: None where anybody may call.
-        path: the path's parameters, decoded. `query`, `body`: what the operation's models made.
+        path: the path's parameters, decoded. `query`, `body`: what the operation's models made;
+            `body` is bytes where the operation takes no JSON.
     """
 
     request: web.Request
@@ -126,8 +134,13 @@ class Guard:
         self._rates = rates
         self._internal = internal
 
-    async def admit(self, request: web.Request, access: Access) -> Caller | None:
-        """Return who calls. Raises ApiError, the same for everybody who may not."""
+    async def admit(
+        self, request: web.Request, access: Access, *, metered: bool = False
+    ) -> Caller | None:
+        """Return who calls. Raises ApiError, the same for everybody who may not.
+
+        `metered`: whoever it is is charged later.
+        """
         if access is Access.OPEN:
             return None
         loop = asyncio.get_running_loop()
@@ -135,14 +148,17 @@ class Guard:
         fields = request.headers.getall("Authorization", ())
         if access is Access.SERVICE:
             caller = await self._credentials.service(fields, internal=self._internal)
+        elif self._internal and self._credentials.operator.holds(fields):
+            caller = self._credentials.operator.caller
         else:
             caller = await self._credentials.caller(fields)
         if caller is None:
             # What was wrong is looked for in different places; all are told at the same time.
             await asyncio.sleep(begun + _REFUSED_AFTER - loop.time())
-            raise unauthorized(self._challenge())
-        if caller.role is Role.SERVICE:
-            request[OF_SERVICE], refused = self._rates.charge(caller)
+            raise unauthorized(self._challenge(), sessions=access is Access.SIGNED_IN)
+        request[CALLER] = caller
+        if caller.role is Role.SERVICE and not metered:
+            request[LEFT], refused = self._rates.charge(caller)
             if refused is not None:
                 raise refused
         return caller
@@ -168,7 +184,7 @@ def mount(application: web.Application, bounds: Sequence[Bound], guard: Guard) -
 def refuse_methods(bounds: Sequence[Bound], guard: Guard) -> Any:
     """Who may not call a path is not told either by which methods it can be called."""
     paths = [
-        (re.compile(re.sub(r"{\w+}", "[^/]+", operation.path)), operation.access)
+        (re.compile(re.sub(r"{\w+}", "[^/]+", operation.path)), operation)
         for operation, _ in bounds
     ]
 
@@ -177,9 +193,9 @@ def refuse_methods(bounds: Sequence[Bound], guard: Guard) -> Any:
         try:
             return await handler(request)
         except web.HTTPMethodNotAllowed:
-            for path, access in paths:
+            for path, operation in paths:
                 if path.fullmatch(request.rel_url.raw_path):
-                    await guard.admit(request, access)
+                    await guard.admit(request, operation.access, metered=operation.metered)
                     break
             raise
 
@@ -188,12 +204,16 @@ def refuse_methods(bounds: Sequence[Bound], guard: Guard) -> Any:
 
 def _handler(operation: Operation, do: Do, guard: Guard) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
-        caller = await guard.admit(request, operation.access)
+        caller = await guard.admit(request, operation.access, metered=operation.metered)
         query = None if operation.query is None else _query(operation.query, request)
         if operation.query is None and request.query:
             raise _no_parameter(next(iter(request.query)))
         path = _path(operation, request)
-        body = None if operation.body is None else await _body(operation.body, request)
+        body: object = None
+        if operation.takes is not None:
+            body = await _bytes(operation.takes, operation.most, request)
+        elif operation.body is not None:
+            body = await _body(operation.body, request)
         reply = await do(Call(request, caller, path, query, body))
         return reply if isinstance(reply, web.Response) else _response(reply)
 
@@ -276,6 +296,19 @@ async def _body(model: type[BaseModel], request: web.Request) -> BaseModel:
         raise ApiError(
             400, "bad_body", f"the body is no JSON object: {error}", pointer=""
         ) from None
+
+
+async def _bytes(media_type: str, most: int, request: web.Request) -> bytes:
+    if request.content_type != media_type:
+        raise ApiError(415, "bad_content_type", f"send Content-Type: {media_type}")
+    if "Content-Encoding" in request.headers:
+        raise ApiError(415, "bad_content_type", "send the body without Content-Encoding")
+    data = bytearray()
+    async for some in request.content.iter_any():
+        data += some
+        if len(data) > most:
+            raise ApiError(413, "body_too_large", f"send at most {most} bytes")
+    return bytes(data)
 
 
 def _faults(found: Sequence[ErrorDetails]) -> ApiError:

@@ -7,11 +7,12 @@ gateway alone.
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from smartgw.admission.span import SECOND, Span
 from smartgw.admission.table import Table
-from smartgw.api.answers import ApiError
+from smartgw.admission.window import NEVER
+from smartgw.api.answers import ApiError, Left
 from smartgw.api.tokens import Caller
 from smartgw.config_limits import Rates
 
@@ -29,16 +30,15 @@ class ServiceRates:
         self._span = Span.of(rates().window)
         self._table = Table(self._span, _MOST_SERVICES)
 
-    def charge(self, caller: Caller) -> tuple[Mapping[str, str], ApiError | None]:
-        """Count a request of a service.
+    def charge(self, caller: Caller, units: int = 1) -> tuple[Left, ApiError | None]:
+        """Count a request of a service, or as many units as it has questions.
 
-        Returns the fields that tell what is left to it (contract 6.2), and the 429 when it had
-        too many.
+        Returns what is left to it (contract 6.2), and the refusal when that is too little.
         """
         now = self._clock() // 1000
         limit = self._rates().services
         window = self._table.find((caller.issuer, caller.subject), now)
-        wait = window.charge(now, 1, limit, self._span)
+        wait = window.charge(now, units, limit, self._span)
         left = max(0, limit - window.used)
         reset = math.ceil(window.reset(now, limit, self._span) / SECOND)
         fields = {
@@ -48,8 +48,11 @@ class ServiceRates:
             "RateLimit-Policy": f'"service";q={limit};w={math.ceil(self._rates().window)}',
             "RateLimit": f'"service";r={left};t={reset}',
         }
+        told = Left("service", fields)
         if not wait:
-            return fields, None
+            return told, None
         message = f"{limit} requests in {self._rates().window:g} s are taken of one service"
+        if wait == NEVER:
+            return told, ApiError(400, "too_many_queries", f"{units} never fit: {message}")
         seconds = str(math.ceil(wait / SECOND))
-        return fields, ApiError(429, "rate_limited", message, fields={"Retry-After": seconds})
+        return told, ApiError(429, "rate_limited", message, fields={"Retry-After": seconds})

@@ -4,15 +4,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from smartgw.admission.meter import Meter
+from smartgw.admission.span import Span
+from smartgw.admission.table import Table
 from smartgw.api.api import Api
 from smartgw.api.audit import Audit
 from smartgw.api.credentials import Credentials
 from smartgw.api.gateway import Directory
 from smartgw.api.operator import Operator
-from smartgw.config_fields import Auth
+from smartgw.config_fields import Auth, Settings
 from smartgw.config_limits import Rates
 from smartgw.metrics import Family, counter
+from smartgw.nameserver import Nameserver
 from smartgw.processes.drain import Phase
+from smartgw.proxy.counters import Counters
 from smartgw.proxy.explain import Question
 from smartgw.state.durable import DurableState
 
@@ -79,6 +84,21 @@ REFUSED: Mapping[str, Any] = {
 }
 
 
+SETTINGS = Settings.model_validate(
+    {
+        "cluster": "east",
+        "base_domains": ["smart-app.test"],
+        "host_networks": ["127.0.0.0/8"],
+        "state": {"bucket": "smartgw"},
+    }
+)
+
+
+def memory_meter() -> Meter:
+    """A meter of one process."""
+    return Meter(Table(Span.of(60), 1_000), Counters())
+
+
 @dataclass(slots=True)
 class FakeGateway:
     leaving: FakeLeaving = field(default_factory=FakeLeaving)
@@ -91,6 +111,8 @@ class FakeGateway:
     rates: Rates = field(default_factory=Rates)
     directory: Directory | None = None
     explained: Mapping[str, Any] = field(default_factory=lambda: REFUSED)
+    meter: Meter = field(default_factory=lambda: memory_meter())
+    dns: Nameserver = field(default_factory=lambda: Nameserver(SETTINGS, (), None, None))
 
     def status(self) -> Mapping[str, Any]:
         if self.broken:

@@ -12,12 +12,14 @@ from smartgw.api import public
 from smartgw.api.credentials import Credentials
 from smartgw.api.discovery import Discovery
 from smartgw.api.gateway import Gateway
+from smartgw.api.metering import Metering
 from smartgw.api.operations import Guard
 from smartgw.api.operator import Operator
 from smartgw.api.service_rates import ServiceRates
 from smartgw.config_fields import Auth
 from smartgw.config_limits import Rates
 from tests.apis import serving
+from tests.smartgw.api.fakes import memory_meter
 
 HOSTS = "/api/v3/discovery/hosts"
 
@@ -59,8 +61,10 @@ class Api:
 async def api() -> AsyncIterator[Api]:
     api = Api()
     discovery = Discovery(cast("Gateway", api.gateway), monotonic=lambda: api.now)
-    guard = Guard(Credentials(Auth(), Operator()), ServiceRates(Rates), internal=False)
-    application = public.build(discovery.bounds, guard)
+    services = ServiceRates(Rates)
+    guard = Guard(Credentials(Auth(), Operator()), services, internal=False)
+    metering = Metering(memory_meter, Rates, services)
+    application = public.build(discovery.bounds, guard, metering)
     async with serving(application) as api.address, ClientSession() as api.session:
         yield api
 
