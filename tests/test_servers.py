@@ -12,7 +12,7 @@ from pathlib import Path
 import nats
 import pytest
 
-from tests.servers import Nats, find_binary
+from tests.servers import Nats, Valkey, find_binary
 
 
 def alive(pid: int) -> bool:
@@ -46,6 +46,18 @@ def test_a_killed_server_comes_back_on_its_port() -> None:
         assert not server.ready()
         server.thaw()
         assert server.ready()
+
+
+def test_valkey_answers_and_comes_back_empty() -> None:
+    """A real valkey-server with nothing on disk: after kill() and start() it knows nothing."""
+    with Valkey() as server:
+        assert server.ask("SET", "a", "b") == "+OK\r\n"
+        assert server.ask("GET", "a") == "$1\r\nb\r\n"
+        server.kill()
+        server.start()
+        assert server.ask("GET", "a") == "$-1\r\n"
+        pid = server.pid
+    assert not alive(pid)
 
 
 def test_a_bad_configuration_is_told_with_the_log() -> None:
