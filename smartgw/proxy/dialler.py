@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from smartgw.proxy.deadlines import Deadlines
+from smartgw.proxy.headers import bounds_on_link
 from smartgw.proxy.upstream import Marking, Opening, UpstreamConnection
 from smartgw_hosts.addresses import (
     Address,
@@ -87,6 +88,7 @@ class Dialler:
         self._loop = loop
         self._deadlines = deadlines
         self._bounds = bounds
+        self._link_bounds = bounds_on_link(bounds)
         self.configure(settings)
 
     def configure(self, settings: "Settings") -> None:
@@ -236,8 +238,9 @@ class Dialler:
             if not proven.done():
                 proven.set_result(verdict)
 
+        bounds = self._bounds if marking is None else self._link_bounds
         return UpstreamConnection(
-            self.path, self._loop, self._deadlines, self._bounds, opening, on_proof, marking
+            self.path, self._loop, self._deadlines, bounds, opening, on_proof, marking
         )
 
     async def _resolve(self, address: Address) -> tuple[Endpoint, ...]:

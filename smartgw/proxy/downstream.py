@@ -199,17 +199,18 @@ class Http1Downstream(ClientSide):
         if data[start : start + 2] == b"\r\n":
             start += 2  # RFC 9112 2.2: one empty line is forgiven
         end = data.find(b"\r\n\r\n", start)
+        bounds = listening.bounds if self._link is None else listening.link_bounds
         try:
-            if end < 0 or end - start > listening.bounds.head:
-                check_partial(data[start:], listening.bounds)
+            if end < 0 or end - start > bounds.head:
+                check_partial(data[start:], bounds)
                 self._buffer = data[begin:]
                 return -1
             head = data[start:end]
             if self._link is None:
-                request = parse_request(head, listening.path.request_names, listening.bounds)
+                request = parse_request(head, listening.path.request_names, bounds)
             else:
                 head, notes = without_mark(head)
-                request = parse_request(head, listening.path.request_names, listening.bounds)
+                request = parse_request(head, listening.path.request_names, bounds)
                 request.noted = noted(request, notes)
         except MessageRefused as refused:
             self._refuse(REFUSED_MESSAGE[refused.status], refused.reason)

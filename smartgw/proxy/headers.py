@@ -18,6 +18,7 @@ from smartgw_hosts.http1 import (
     MARK,
     NOTED,
     PASS,
+    Bounds,
     FieldNames,
     RequestHead,
     ResponseHead,
@@ -269,6 +270,9 @@ def upstream_head(
     return b"\r\n".join(lines)
 
 
+# More than a gateway adds to a request that it forwards (a mark of 550 bytes, ids, Host, Via) or to
+# the answer to one (limits, CORS, ids).
+_MOST_ADDED, _FIELDS_ADDED = 2_048, 16
 _MARK_LINE, _ID_LINE, _VIA_LINE = b"\r\nx-smartgw-forward: ", b"\r\nX-Request-Id: ", b"\r\nVia: "
 
 
@@ -289,6 +293,15 @@ def forward_head(
     _add_framing(lines, request, upgrade)
     lines.append(b"\r\n")
     return b"\r\n".join(lines)
+
+
+def bounds_on_link(bounds: Bounds) -> Bounds:
+    """Return how large heads between gateways may be: what one of them takes from a client or a
+    host, the other takes from it (contract 4.2).
+    """
+    return Bounds(
+        bounds.head + _MOST_ADDED, bounds.fields + _FIELDS_ADDED, bounds.field_line, bounds.target
+    )
 
 
 def without_mark(head: bytes) -> tuple[bytes, dict[int, bytes]]:

@@ -16,7 +16,7 @@ from smartgw import memory
 from smartgw.admission.sharing import Pressure, connection_limits, holder_of, may_have_more
 from smartgw.proxy.deadlines import Deadlines
 from smartgw.proxy.downstream import Http1Downstream
-from smartgw.proxy.headers import Forwarding
+from smartgw.proxy.headers import Forwarding, bounds_on_link
 from smartgw.proxy.marks import Marks
 from smartgw.proxy.path import Path
 from smartgw.proxy.preface import ProxyPreface
@@ -50,6 +50,7 @@ class Listening:
         self.loop = loop
         self.watch = watch
         self.bounds = bounds
+        self.link_bounds = bounds_on_link(bounds)
         self.marks = Marks(loop, path.counters)
         self.retiring = False
         """Whether each answer says `Connection: close` (contract 11.1)."""

@@ -78,6 +78,44 @@ def test_the_owner_serves_and_its_host_is_told_the_client(clusters: Federation, 
     host.stop()
 
 
+@pytest.mark.parametrize("what", ["bytes", "fields"])
+def test_a_head_within_the_bounds_is_so_at_the_owner(
+    clusters: Federation, app: str, what: str
+) -> None:
+    """4.2, 3.11: the largest head that a client may send is no larger for being forwarded."""
+    host = clusters.host("c2", app)
+    if what == "fields":
+        head = f"GET / HTTP/1.1\r\nHost: {host.hostname}" + "\r\nX-A: 1" * 99
+    else:
+        head = f"GET http://{host.hostname}/ HTTP/1.1\r\nHost: x"
+        head += f"\r\nX-A: {'a' * 16_000}" * 2 + "\r\nX-B: "
+        head += "b" * (32_768 - len(head))
+    with clusters.gateways["c1"].downstream() as client:
+        client.send(head.encode(), b"\r\n\r\n")
+        assert client.answer().status == 200
+    host.stop()
+
+
+@pytest.mark.parametrize("what", ["bytes", "fields"])
+def test_an_answer_within_the_bounds_is_so_through_a_forward(
+    clusters: Federation, app: str, what: str
+) -> None:
+    """4.2, 3.11: the largest head that a host may answer with is no larger for being passed on."""
+
+    def behaviour(connection: Connection, request: Request) -> None:
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: 0"
+        if what == "fields":
+            head += b"\r\nX-A: 1" * 99
+        else:
+            head += (b"\r\nX-A: " + b"a" * 16_000) * 2 + b"\r\nX-B: "
+            head += b"b" * (32_768 - len(head))
+        connection.send(head, b"\r\n\r\n")
+
+    host = clusters.host("c2", app, each(behaviour))
+    assert clusters.gateways["c1"].ask(host.hostname, "/", "POST").status == 200
+    host.stop()
+
+
 @pytest.mark.parametrize("cluster", ["c1", "c2"], ids=["forwarded", "direct"])
 def test_an_ipv6_client_is_told_as_such(clusters: Federation, app: str, cluster: str) -> None:
     """4.5: the client's address at the owner's host, for direct and forwarded requests alike."""
