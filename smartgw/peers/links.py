@@ -60,11 +60,7 @@ class _Gate:
 
 
 class PeerLink(Link):
-    """The connections to one peer cluster, for path.py as those to one host are.
-
-    Attributes:
-        failing: none of its gateways can be reached, as far as is known.
-    """
+    """The connections to one peer cluster, for path.py as those to one host are."""
 
     __slots__ = ("_cluster", "_gates", "_homes", "_links", "_ring", "_waiting")
 
@@ -77,10 +73,6 @@ class PeerLink(Link):
         self._homes: dict[UpstreamConnection, _Gate] = {}
         # With how many connections that could not be opened for it.
         self._waiting: dict[Exchange, int] = {}
-
-    @property
-    def failing(self) -> bool:
-        return all(gate.failing for gate in self._gates)
 
     # ---- what path.py calls ----
 
