@@ -263,7 +263,7 @@ CHECKS = (
         "silent connections, two processes at one address.",
         pytest(
             *("tests/dns/test_server.py", "tests/dns/test_respond.py", "tests/dns/test_query.py"),
-            *("tests/dns/test_rates.py", "tests/dns/test_cookies.py"),
+            *("tests/dns/test_rates.py", "tests/dns/test_cookies.py", "tests/dns/test_written.py"),
         ),
     ),
     Check(
