@@ -137,7 +137,9 @@ template:
 
 
 class Pdns(Authoritative):
-    """PowerDNS with its bind backend."""
+    """PowerDNS with its bind backend; `caches` are settings of its caches, here without any."""
+
+    caches = "cache-ttl=0\nquery-cache-ttl=0\nnegquery-cache-ttl=0\n"
 
     def command(self) -> list[str]:
         zones = "".join(
@@ -155,10 +157,7 @@ socket-dir={self.folder}
 daemon=no
 guardian=no
 dname-processing=yes
-cache-ttl=0
-query-cache-ttl=0
-negquery-cache-ttl=0
-receiver-threads=1
+{self.caches}receiver-threads=1
 distributor-threads=1
 security-poll-suffix=
 """,

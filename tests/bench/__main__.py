@@ -1,7 +1,8 @@
 """`./run bench`: nginx, HAProxy, Caddy and us side by side, in one run (contract 12.7).
 
 Owns the command line and the order of the stages: memory of fresh processes first, then the
-load, then the proxies that know many hostnames. Ends whatever it started, also on a signal.
+load, then the proxies that know many hostnames, then DNS. Ends whatever it started, also on a
+signal.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from smartgw.demo.children import Died, Guard
-from tests.bench import measure, plot, report
+from tests.bench import dns_report, dns_stage, measure, plot, report
 from tests.bench.cases import (
     CASES,
     CROWDS,
@@ -41,15 +42,24 @@ FULL = Pace(rounds=7, seconds=2, patience=2.5)
 QUICK = Pace(rounds=3, seconds=1, patience=0.2)
 FULL_SECONDS, QUICK_SECONDS = 5400.0, 270.0
 PAGE, PICTURE = ROOT / "docs/performance.md", ROOT / "docs/performance.svg"
+DNS_NAMES = tuple(case.name for case in dns_stage.CASES)
+ALL_NAMES = (*NAMES, *DNS_NAMES)
+SERVER_NAMES = (
+    *(proxy.name for proxy in PROXIES),
+    *(server.name for server in dns_stage.SERVERS if server.name != "smartgw"),
+)
 EPILOG = f"""\
-names are cases or proxies, patterns allowed; without any, all are measured.
+names are cases, proxies or DNS servers, patterns allowed; without any, all are measured.
 cases:   {" ".join(NAMES[:5])}
          {" ".join(NAMES[5:])}
+         {" ".join(DNS_NAMES)}
 proxies: {" ".join(proxy.name for proxy in PROXIES)}
+servers: {" ".join(server.name for server in dns_stage.SERVERS)}
 
 examples:
   ./run bench --quick
   ./run bench get-1k-c32 'nginx*' smartgw --rounds 3
+  ./run bench 'dns-*' --rounds 3
   ./run bench --docs --json results.json
 """
 
@@ -69,10 +79,10 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them as SVG")
     parser.add_argument("--docs", action="store_true", help="put them into docs/performance.md")
     parsed = parser.parse_args(argv)
-    known = (*NAMES, *(proxy.name for proxy in PROXIES))
+    known = (*ALL_NAMES, *SERVER_NAMES)
     for word in parsed.names:
         if not chosen([word], known):
-            parser.error(f"{word} is neither a case nor a proxy; see --help")
+            parser.error(f"{word} is neither a case nor a proxy or server; see --help")
     if parsed.docs and parsed.names:
         parser.error("--docs is for a run of everything: leave the names out")
     for option in ("rounds", "seconds"):
@@ -95,9 +105,10 @@ class Run:
         self.guard = guard
         self.cores = Cores.of_this_process()
         self.rows: list[Row] = []
+        self.dns_rows: list[Row] = []
         self.skipped: dict[str, str] = {}
-        usual = [name for name in NAMES if not (quick and name == MANY_HOSTS.name)]
-        self.cases = chosen(parsed.names, NAMES) or tuple(usual)
+        usual = [name for name in ALL_NAMES if not (quick and name == MANY_HOSTS.name)]
+        self.cases = chosen(parsed.names, ALL_NAMES) or tuple(usual)
         named = chosen(parsed.names, [proxy.name for proxy in PROXIES])
         self.proxies = [
             proxy
@@ -105,6 +116,11 @@ class Run:
             if proxy.name in named or (not named and (proxy.quick or not quick))
         ]
         self._named = bool(named)
+        self._dns_servers = [
+            server
+            for server in dns_stage.SERVERS
+            if chosen(parsed.names, [server.name]) or not chosen(parsed.names, SERVER_NAMES)
+        ]
 
     def all(self) -> None:
         """Measure everything that is chosen. Raises Missing, Died."""
@@ -114,6 +130,22 @@ class Run:
             self._single(single, crowds)
         if crowds:
             self._crowds(crowds)
+        asked = [case for case in dns_stage.CASES if case.name in self.cases]
+        if asked and self._dns_servers:
+            self._dns(asked)
+
+    @property
+    def has_http(self) -> bool:
+        """Whether any HTTP is measured."""
+        return any(name in NAMES for name in self.cases)
+
+    def _dns(self, cases: list[dns_stage.DnsCase]) -> None:
+        folder = self.folder / "dns"
+        folder.mkdir()
+        self.dns_rows, skipped = dns_stage.measured(
+            folder, self.cores, cases, self._dns_servers, self.pace, self._until(1)
+        )
+        self.skipped.update(skipped)
 
     def _single(self, cases: list[Case], crowds: list[Crowd]) -> None:
         with self._rig("single") as rig:
@@ -243,10 +275,12 @@ def main(argv: Sequence[str]) -> int:
     start = time.monotonic()
     try:
         with _alone(), tempfile.TemporaryDirectory(prefix="smartgw-bench-") as folder:
-            program("wrk")
-            say("compiling the data path")
-            data_path = _compile()
             run = Run(parsed, Path(folder), guard)
+            data_path = {}
+            if run.has_http:
+                program("wrk")
+                say("compiling the data path")
+                data_path["data path"] = _compile()
             os.sched_setaffinity(0, {run.cores.load})
             run.all()
     except (Missing, Died) as error:
@@ -259,18 +293,20 @@ def main(argv: Sequence[str]) -> int:
         f"{run.pace.rounds} rounds of {run.pace.seconds} s, {minutes:.0f} minutes in all, "
         f"proxies on one core, load and upstream on another."
     )
-    facts = {**machine(), "data path": data_path}
+    servers = dns_stage.versions() if run.dns_rows else {}
+    facts = {**machine(), **servers, **data_path}
     say("", lasting=True)
-    text = report.document(facts, run.rows, run.skipped, how)
+    text = report.document(facts, run.rows, run.skipped, how) + dns_report.document(run.dns_rows)
+    rows = [*run.rows, *run.dns_rows]
     print(text, end="")
     if parsed.json:
-        parsed.json.write_text(json.dumps(report.results(facts, run.rows), indent=1) + "\n")
+        parsed.json.write_text(json.dumps(report.results(facts, rows), indent=1) + "\n")
     if parsed.plot:
         parsed.plot.write_text(plot.svg(run.rows))
     if parsed.docs:
         PAGE.write_text(report.replaced(PAGE.read_text(), text))
         PICTURE.write_text(plot.svg(run.rows))
-    return 0 if run.rows else 1
+    return 0 if rows else 1
 
 
 if __name__ == "__main__":
