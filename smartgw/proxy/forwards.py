@@ -42,7 +42,7 @@ _OUTCOMES = {
     Reason.UPSTREAM_UNPROVEN: Outcome.REFUSED,
     Reason.UPSTREAM_RESET: Outcome.BROKEN,
     Reason.UPSTREAM_MALFORMED: Outcome.BROKEN,
-    Reason.CONNECT_TIMEOUT: Outcome.TIMED_OUT,
+    Reason.CONNECT_TIMEOUT: Outcome.REFUSED,
     Reason.UPSTREAM_TIMEOUT: Outcome.TIMED_OUT,
     Reason.OWNER_UNCLEAR: Outcome.MISPLACED,
     Reason.APP_SUSPENDED: Outcome.SUSPENDED,
@@ -241,6 +241,8 @@ class Forwards:
 
     def _end(self, exchange: Exchange, outcome: Outcome | None, *, spoke: bool) -> None:
         course = exchange.course
+        if outcome is Outcome.TIMED_OUT and exchange.sent is Sent.NONE:
+            outcome = Outcome.REFUSED
         if course is not None and course.end(outcome, self._path.pools.loop.time(), spoke=spoke):
             assert course.attempt is not None
             self._path.counters.peers_set_aside += 1

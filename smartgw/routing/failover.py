@@ -47,10 +47,11 @@ class Outcome(Enum):
     NOTHING = auto()
     """Nobody is there to be asked."""
     REFUSED = auto()
-    """No connection; nothing was sent."""
+    """No connection, or none in time; nothing was sent."""
     BROKEN = auto()
     """The connection broke, or what came was no answer."""
     TIMED_OUT = auto()
+    """It was sent, and no answer came in time."""
 
 
 class Then(Enum):
@@ -121,7 +122,7 @@ class Breaker:
     answer, to whatever request, ends it.
     """
 
-    __slots__ = ("_era", "_failures", "_few", "_heard", "_on_trial", "_term", "_until")
+    __slots__ = ("_era", "_failures", "_few", "_on_trial", "_silent", "_term", "_until")
 
     def __init__(self) -> None:
         self._failures = 0
@@ -129,7 +130,9 @@ class Breaker:
         self._term = _SHORTEST_TERM
         self._on_trial = False
         self._few = 0
-        self._heard = float("-inf")
+        # Apps from which no answer came in time, since the peer last spoke. Each counts once: one
+        # that hangs is not a peer that fails, and must not set it aside for all others.
+        self._silent: set[str] = set()
         # Counts openings and closings, so that what began before one says nothing after it.
         self._era = 0
 
@@ -153,7 +156,7 @@ class Breaker:
             self._on_trial = self._on_trial or now >= self._until
         return self._era
 
-    def end(self, era: int, began: float, now: float, outcome: Outcome | None, spoke: bool) -> bool:
+    def end(self, era: int, now: float, app_id: str, outcome: Outcome | None, spoke: bool) -> bool:
         """It has come to an end: None, nobody waits any more. `spoke`: the peer's gateway has said
         something, though it were that it cannot serve. Return whether the peer is set aside now.
         """
@@ -161,21 +164,21 @@ class Breaker:
         if same and self._until is not None:
             self._few -= 1
         if spoke:
-            self._heard = now
             self._failures = 0
+            self._silent.clear()
             if self._until is not None:
                 self._until = None
                 self._term = _SHORTEST_TERM
                 self._change()
-        elif same and (outcome is None or self._app_is_slow(outcome, began)):
+        elif same and (
+            outcome is None or (outcome is Outcome.TIMED_OUT and app_id in self._silent)
+        ):
             self._on_trial = False
         elif same:
+            if outcome is Outcome.TIMED_OUT and len(self._silent) < _FAILURES:
+                self._silent.add(app_id)
             return self._failed(now)
         return False
-
-    def _app_is_slow(self, outcome: Outcome, began: float) -> bool:
-        """Whether it was the app that took too long: the peer answered others meanwhile."""
-        return outcome is Outcome.TIMED_OUT and self._heard > began
 
     def _failed(self, now: float) -> bool:
         self._failures += 1
@@ -316,7 +319,6 @@ class Course:
     __slots__ = (
         "_app",
         "_aside",
-        "_began",
         "_era",
         "_failover",
         "_followed",
@@ -349,7 +351,6 @@ class Course:
         self._followed = False
         self._under_way = False
         self._era = 0
-        self._began = 0.0
         self.attempt: Attempt | None = None
         self.made = 0
         self.intended = view.own_id
@@ -436,7 +437,7 @@ class Course:
         if attempt is None or not under_way:
             return False
         breaker = self._failover.breaker(attempt.cluster)
-        return breaker.end(self._era, self._began, now, outcome, spoke)
+        return breaker.end(self._era, now, self._app, outcome, spoke)
 
     def _admitted(self, place: Place, cluster: str, now: float) -> bool:
         return place is Place.LOCAL or self._failover.breaker(cluster).admits(now)
@@ -457,7 +458,6 @@ class Course:
 
     def _begin(self, place: Place, cluster: str, now: float) -> Attempt:
         self.made += 1
-        self._began = now
         due = self._until
         if self._queue or (self._queue is None and self._read):
             due = min(now + SHARE * self._total, due)

@@ -327,7 +327,7 @@ def test_orders_are_kept_in_bounded_memory() -> None:
 
 def _fail(breaker: Breaker, now: float, times: int = 1) -> None:
     for _ in range(times):
-        breaker.end(breaker.begin(now), now, now, Outcome.REFUSED, False)
+        breaker.end(breaker.begin(now), now, "a", Outcome.REFUSED, False)
 
 
 def test_a_peer_that_keeps_failing_is_set_aside_and_tried_again() -> None:
@@ -344,10 +344,10 @@ def test_a_peer_that_keeps_failing_is_set_aside_and_tried_again() -> None:
         assert breaker.admits(now)
         era = breaker.begin(now)
         assert not breaker.admits(now)
-        breaker.end(era, now, now, Outcome.REFUSED, False)
+        breaker.end(era, now, "a", Outcome.REFUSED, False)
     now += 10.0
     era = breaker.begin(now)
-    breaker.end(era, now, now, Outcome.ANSWERED, True)
+    breaker.end(era, now, "a", Outcome.ANSWERED, True)
     assert not breaker.is_open
     _fail(breaker, now, 5)
     assert breaker.admits(now + 1.0)
@@ -358,31 +358,41 @@ def test_one_answer_in_between_keeps_a_peer() -> None:
     breaker = Breaker()
     for _ in range(10):
         _fail(breaker, 0.0, 4)
-        breaker.end(breaker.begin(0.0), 0.0, 0.0, Outcome.NOTHING, True)
+        breaker.end(breaker.begin(0.0), 0.0, "a", Outcome.NOTHING, True)
     assert breaker.admits(0.0)
 
 
-def test_an_app_that_is_slow_is_not_a_peer_that_fails() -> None:
-    """5.2: a peer that answers other requests meanwhile is there."""
+def test_an_app_that_hangs_is_not_a_peer_that_fails() -> None:
+    """5.2: nobody sets a cluster aside for all others by one app that never answers."""
     breaker = Breaker()
+    for n in range(100):
+        assert not breaker.end(breaker.begin(n), n + 12.0, "hanging", Outcome.TIMED_OUT, False)
+    assert breaker.admits(200.0)
     for n in range(20):
-        slow = breaker.begin(n)
-        breaker.end(breaker.begin(n + 0.5), n + 0.5, n + 0.5, Outcome.ANSWERED, True)
-        breaker.end(slow, n, n + 12.0, Outcome.TIMED_OUT, False)
-    assert breaker.admits(100.0)
-    for n in range(5):
-        breaker.end(breaker.begin(100.0 + n), 100.0 + n, 112.0 + n, Outcome.TIMED_OUT, False)
-    assert not breaker.admits(116.5)
+        for app in ("a", "b", "c", "d", "e", "f"):
+            breaker.end(breaker.begin(200.0 + n), 212.0 + n, app, Outcome.TIMED_OUT, False)
+            breaker.end(breaker.begin(212.0 + n), 212.0 + n, "well", Outcome.ANSWERED, True)
+    assert breaker.admits(240.0)
+
+
+def test_a_peer_of_which_several_apps_hear_nothing_is_set_aside() -> None:
+    """5.2: it keeps failing, whoever asks."""
+    breaker = Breaker()
+    aside = [
+        breaker.end(breaker.begin(0.0), 12.0, app, Outcome.TIMED_OUT, False) for app in "abcde"
+    ]
+    assert aside == [False, False, False, False, True]
+    assert not breaker.admits(12.5)
 
 
 def test_clients_that_leave_say_nothing_of_a_peer() -> None:
     """5.2: nobody is set aside for what his callers do, and a trial is given again."""
     breaker = Breaker()
     for _ in range(20):
-        breaker.end(breaker.begin(0.0), 0.0, 0.0, None, False)
+        breaker.end(breaker.begin(0.0), 0.0, "a", None, False)
     assert breaker.admits(0.0)
     _fail(breaker, 0.0, 5)
-    breaker.end(breaker.begin(1.0), 1.0, 1.5, None, False)
+    breaker.end(breaker.begin(1.0), 1.5, "a", None, False)
     assert breaker.admits(1.5)
 
 
@@ -391,9 +401,9 @@ def test_what_began_before_a_peer_came_back_does_not_set_it_aside_again() -> Non
     breaker = Breaker()
     old = [breaker.begin(0.0) for _ in range(20)]
     _fail(breaker, 0.0, 5)
-    breaker.end(breaker.begin(1.0), 1.0, 1.0, Outcome.ANSWERED, True)
+    breaker.end(breaker.begin(1.0), 1.0, "a", Outcome.ANSWERED, True)
     for era in old:
-        breaker.end(era, 0.0, 2.0, Outcome.BROKEN, False)
+        breaker.end(era, 2.0, "a", Outcome.BROKEN, False)
     assert breaker.admits(2.0)
 
 
