@@ -361,6 +361,29 @@ CHECKS = (
         pytest("tests/smartgw/proxy/test_failover_rows.py", "tests/smartgw/proxy/test_forwards.py"),
     ),
     Check(
+        "marks",
+        "Forged, replayed, altered and foreign forwards are ordinary requests, and counted.",
+        pytest("tests/smartgw/peers/test_receiving.py", "tests/smartgw/routing/test_forwarding.py"),
+    ),
+    Check(
+        "links",
+        "Over a link all is as locally, and none but a proven gateway of the directory gets a byte.",
+        pytest("tests/smartgw/peers/test_links.py", "tests/smartgw/peers/test_certificate.py"),
+    ),
+    Check(
+        "large-forwards",
+        "300 MiB through a forward, plain and TLS: neither gateway grows by 2 MiB.",
+        pytest("tests/smartgw/peers/test_large_forwards.py"),
+    ),
+    Check(
+        "forward-cost",
+        "What a forward costs beside a local request, and the rate with the owner dead.",
+        (
+            *("python", "-m", "tests.bench", "get-1k-c1", "get-1k-c32", "smartgw"),
+            *("smartgw_forward", "smartgw_forward-tls", "smartgw_dead-owner"),
+        ),
+    ),
+    Check(
         "faults",
         "10,000 requests under faults: no write twice, one hop, nobody asked who is not listed, "
         "none later than its deadline and 250 ms.",

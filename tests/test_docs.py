@@ -30,6 +30,7 @@ from smartgw.peers import directory
 from smartgw.processes import counting
 from smartgw.processes.drain import Phase
 from smartgw.processes.reload import FIXED
+from smartgw.routing.forwarding import MarkFault
 from smartgw.state import last_good, state
 from smartgw.state.sealed import Fault
 from smartgw_hosts import keyfile, pool, wire
@@ -347,6 +348,7 @@ CLOSED_SETS: list[tuple[str, str, set[str]]] = [
     ("operations.md", "## Errors", set(Reason)),
     ("clusters.md", "## Modes", set(directory.Mode)),
     ("clusters.md", "### Why a source gave no list", set(directory.Reason)),
+    ("links.md", "### Why a mark is dropped", set(MarkFault)),
 ]
 
 
@@ -381,7 +383,7 @@ def test_errors_have_their_status_and_fault() -> None:
 def test_metrics_that_are_named_exist() -> None:
     """11.3: no page names a metric that a scrape does not have."""
     names = {metric.name for metric in exposition()}
-    for page in ("README.md", "hosts.md", "operations.md"):
+    for page in ("README.md", "hosts.md", "operations.md", "links.md"):
         packages = set(re.findall(r"`(smartgw_hosts)(?:\.\w+)?`", read(page)))
         assert set(re.findall(r"`(smartgw_[a-z_]+)`", read(page))) - names - packages == set()
 
