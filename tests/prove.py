@@ -367,7 +367,7 @@ CHECKS = (
     ),
     Check(
         "links",
-        "Over a link all is as locally, and none but a proven gateway of the directory gets a byte.",
+        "Over a link all is as locally; none but a proven gateway of the directory gets a byte.",
         pytest("tests/smartgw/peers/test_links.py", "tests/smartgw/peers/test_certificate.py"),
     ),
     Check(
