@@ -273,7 +273,7 @@ def upstream_head(
 # More than a gateway adds to a request that it forwards (a mark of 550 bytes, ids, Host, Via) or to
 # the answer to one (limits, CORS, ids).
 _MOST_ADDED, _FIELDS_ADDED = 2_048, 16
-_MARK_LINE, _ID_LINE, _VIA_LINE = b"\r\nx-smartgw-forward: ", b"\r\nX-Request-Id: ", b"\r\nVia: "
+_MARK_FIELD, _ID_FIELD, _VIA_LINE = b"x-smartgw-forward: ", b"X-Request-Id: ", b"\r\nVia: "
 
 
 def forward_head(
@@ -285,8 +285,8 @@ def forward_head(
     the parser knows. Of our own lines only Via goes along: the rest the receiver makes of the mark.
     """
     lines = [
-        b"%b %b HTTP/1.1%b%b%b%b"
-        % (request.method, request.target, _MARK_LINE, mark, _ID_LINE, request_id)
+        b"%b %b HTTP/1.1\r\n%b%b\r\n%b%b"
+        % (request.method, request.target, _MARK_FIELD, mark, _ID_FIELD, request_id)
     ]
     lines += request.lines
     lines.append(forwarding[forwarding.rindex(_VIA_LINE) + 2 :])
@@ -309,16 +309,16 @@ def without_mark(head: bytes) -> tuple[bytes, dict[int, bytes]]:
 
     A head that does not begin so is returned as it is, without notes.
     """
-    start = head.find(b"\r\n")
-    if not head.startswith(_MARK_LINE, start):
+    parts = head.split(b"\r\n", 3)
+    if len(parts) < 2 or not parts[1].startswith(_MARK_FIELD):
         return head, {}
-    end = head.find(b"\r\n", start + 2)
-    notes = {FORWARD: head[start + len(_MARK_LINE) : end if end > 0 else None]}
-    if head.startswith(_ID_LINE, end):
-        place = end + len(_ID_LINE)
-        end = head.find(b"\r\n", place)
-        notes[REQUEST_ID] = head[place : end if end > 0 else None]
-    return head[:start] + (head[end:] if end > 0 else b""), notes
+    notes = {FORWARD: parts[1][len(_MARK_FIELD) :]}
+    rest = 2
+    if len(parts) > 2 and parts[2].startswith(_ID_FIELD):
+        notes[REQUEST_ID] = parts[2][len(_ID_FIELD) :]
+        rest = 3
+    del parts[1:rest]
+    return b"\r\n".join(parts), notes
 
 
 def noted(request: RequestHead, notes: dict[int, bytes]) -> dict[int, bytes]:
