@@ -1,7 +1,8 @@
 """A zone of 100,000 records and 10,000 zones of 10: what they weigh and what a change costs.
 
 `python -m tests.drills.zones`. Reads both from master files with the progress shown, makes 200
-changes to each, and tells octets a record and CPU time a change. Fails above the bounds below.
+changes to each, and tells octets a record and CPU time a change, up to the first answer with it
+from a wire server that had kept many. Fails above the bounds below.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from smartgw_dns import master
@@ -18,11 +20,13 @@ from smartgw_dns.catalog import Catalog
 from smartgw_dns.changes import compare
 from smartgw_dns.edits import edit
 from smartgw_dns.records import read_rrset
+from smartgw_dns.respond import Responder
 from smartgw_dns.zone import Zone
 
 MOST_OCTETS = 500.0
 MOST_SECONDS = 0.1
 CHANGES = 200
+KEPT = 30_000
 HEAD = "@ 3600 IN SOA ns1 root 1 7200 900 1209600 60\n@ 3600 IN NS ns1\n"
 
 
@@ -57,6 +61,24 @@ def many_small() -> list[Zone]:
     return found
 
 
+def asked(name: str) -> bytes:
+    """A query for the address of a name, which ends with a dot."""
+    labels = b"".join(bytes((len(label),)) + label.encode() for label in name.split("."))
+    return bytes((0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0)) + labels + b"\0\1\0\1"
+
+
+def warm(responder: Responder, catalog: Catalog) -> None:
+    """Have as many answers kept as a busy server has."""
+    names = (
+        f"host{number}.{zone.origin[1 : zone.origin[0] + 1].decode()}.test."
+        for number in range(KEPT)
+        for zone in catalog
+    )
+    for name in islice(names, KEPT):
+        for _ in range(2):
+            assert responder.udp(asked(name), "127.0.0.1") is not None
+
+
 def weigh(words: str, load: Callable[[], list[Zone]]) -> bool:
     """Load, change, tell; whether all is within the bounds."""
     print(words, flush=True)
@@ -65,23 +87,32 @@ def weigh(words: str, load: Callable[[], list[Zone]]) -> bool:
     loading = time.process_time() - started
     records = sum(zone.records for zone in catalog)
     octets = (resident() - before) / records
+    responder = Responder(bytes(32), 0, time.time)
+    responder.catalog = catalog
     costs, told = [], []
     for number in range(CHANGES):
         zone = next(iter(catalog))
         name = f"new{number}.deep.{zone.origin[1 : zone.origin[0] + 1].decode()}.test."
         change = read_rrset(name, "A", 300, ["192.0.2.1"])
+        if number % 100 == 0:
+            warm(responder, catalog)
         started = time.process_time()
         changed = edit(zone, [change])
         catalog = catalog.changed([changed])
+        responder.catalog = catalog
+        answer = responder.udp(asked(name), "127.0.0.1")
         costs.append(time.process_time() - started)
+        assert answer is not None
+        assert bytes((192, 0, 2, 1)) in answer
         if number % 20 == 0:
             started = time.process_time()
             assert compare(zone, changed, [change]).complete
             told.append(time.process_time() - started)
     print(
         f"  {records} records: {octets:.0f} octets of memory and {loading / records * 1e6:.0f} us a"
-        f" record to load, {statistics.median(costs) * 1e6:.0f} us a change (at most"
-        f" {max(costs) * 1e3:.1f} ms), {statistics.median(told) * 1e3:.1f} ms to tell what changes"
+        f" record to load, {statistics.median(costs) * 1e6:.0f} us a change with its first answer"
+        f" (at most {max(costs) * 1e3:.1f} ms), {statistics.median(told) * 1e3:.1f} ms to tell what"
+        " changes"
     )
     return octets <= MOST_OCTETS and max(costs) <= MOST_SECONDS
 
