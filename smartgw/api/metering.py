@@ -25,7 +25,7 @@ PATHS: Final = frozenset(path.decode() for path in METERED)
 CHARGED = web.RequestKey("charged", bool)
 """On a request that was charged, or could not be."""
 CLIENT = web.RequestKey("client", str)
-"""On a request at these paths: the address that it comes from."""
+"""On every request: the address that it comes from."""
 _TOLD: Final = "X-Smartgw-Client"
 _NAMES: Final = ("gateway", "session", "session-day")
 _OF_WHAT: Final = ("requests of your address", "queries of your session", "queries a day")
@@ -91,10 +91,11 @@ class Metering:
 
         @web.middleware
         async def nothing_is_free(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if request.rel_url.raw_path not in PATHS:
-                return await handler(request)
             told = None if internal else request.headers.get(_TOLD)
             request[CLIENT] = told or request.remote or "unix"
+            if request.rel_url.raw_path not in PATHS:
+                # Of another spelling of one of them the data path has charged a unit already.
+                return await handler(request)
             try:
                 return await handler(request)
             except Exception:

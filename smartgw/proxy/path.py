@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from smartgw.admission.budgets import METERED
 from smartgw.admission.sharing import may_have_more
 from smartgw.errors import ANSWERS, Reason
 from smartgw.peers.directory import Mode, View
@@ -132,6 +133,9 @@ class Path:
         # No forward is for us, even if its app has a hostname elsewhere that is ours here.
         if exchange.hostname in snapshot.own and exchange.mark is None:
             exchange.route = self.own_route
+            # Whom the API charges (8.5), which other fields may not tell: proxies stand in them.
+            client = b"X-Smartgw-Client: %b\r\n" % exchange.client.encode()
+            exchange.forwarding = client + exchange.forwarding
             return None if self.own_route is not None else Reason.UNKNOWN_HOST
         route = snapshot.lookup(exchange.hostname)
         if route is None and exchange.mark is not None:
@@ -165,10 +169,16 @@ class Path:
     def limit(self, exchange: Exchange) -> Reason | Taken | None:
         """Whether the caller may have this one, too; a preflight is free (6.1, 6.2)."""
         if exchange.preflight is None:
-            return self.limits.charge(exchange)
+            return self.limits.charge(exchange, units=0 if self._api_charges(exchange) else 1)
         if self.limits.charge(exchange, units=0) is None:
             self._answer_preflight(exchange, exchange.preflight)
         return Taken.TAKEN
+
+    def _api_charges(self, exchange: Exchange) -> bool:
+        """Say whether a request is one that our API charges itself, by what it asks for (8.5)."""
+        if exchange.route is not self.own_route:
+            return False
+        return exchange.request.target.partition(b"?")[0] in METERED
 
     def admit(self, exchange: Exchange) -> Reason | None:
         """Whether the app is served at all (3.4), and whether there is room: one app may hold as
