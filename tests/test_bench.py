@@ -274,3 +274,13 @@ def test_the_right_cluster_owns_the_app_that_is_asked_for(dead_owner: bool) -> N
     """4.1: what is measured is a forward, and with the owner dead a failover."""
     entry, *others = clusters_of("bench", dead_owner=dead_owner)
     assert owner(APP, ["bench", entry, *others]) == (others[0] if dead_owner else "bench")
+
+
+def test_the_limiters_share_is_told() -> None:
+    """12.7: what limits cost a request stands behind the tables, when it was measured."""
+    cost = {"memory": 0.81, "shared": 4.4, "store": 9.62, "trips": 0.069}
+    text = report.limiter(cost)
+    assert "| in memory, CPU µs | 0.81 |" in text
+    assert "| round trips to the Valkey | 0.07 |" in text
+    assert report.limiter({}) == ""
+    assert arguments(["limiter"]).names == ["limiter"]

@@ -1,8 +1,8 @@
 """`./run bench`: nginx, HAProxy, Caddy and us side by side, in one run (contract 12.7).
 
 Owns the command line and the order of the stages: memory of fresh processes first, then the
-load, then the proxies that know many hostnames, then DNS. Ends whatever it started, also on a
-signal.
+load, then the proxies that know many hostnames, then DNS, then the limiter's share. Ends whatever
+it started, also on a signal.
 """
 
 import argparse
@@ -43,7 +43,8 @@ QUICK = Pace(rounds=3, seconds=1, patience=0.2)
 FULL_SECONDS, QUICK_SECONDS = 5400.0, 270.0
 PAGE, PICTURE = ROOT / "docs/performance.md", ROOT / "docs/performance.svg"
 DNS_NAMES = tuple(case.name for case in dns_stage.CASES)
-ALL_NAMES = (*NAMES, *DNS_NAMES)
+LIMITER = "limiter"
+ALL_NAMES = (*NAMES, *DNS_NAMES, LIMITER)
 SERVER_NAMES = (
     *(proxy.name for proxy in PROXIES),
     *(server.name for server in dns_stage.SERVERS if server.name != "smartgw"),
@@ -52,7 +53,7 @@ EPILOG = f"""\
 names are cases, proxies or DNS servers, patterns allowed; without any, all are measured.
 cases:   {" ".join(NAMES[:5])}
          {" ".join(NAMES[5:])}
-         {" ".join(DNS_NAMES)}
+         {" ".join(DNS_NAMES)} {LIMITER}
 proxies: {" ".join(proxy.name for proxy in PROXIES)}
 servers: {" ".join(server.name for server in dns_stage.SERVERS)}
 
@@ -106,6 +107,7 @@ class Run:
         self.cores = Cores.of_this_process()
         self.rows: list[Row] = []
         self.dns_rows: list[Row] = []
+        self.limiter: dict[str, float] = {}
         self.skipped: dict[str, str] = {}
         usual = [name for name in ALL_NAMES if not (quick and name == MANY_HOSTS.name)]
         self.cases = chosen(parsed.names, ALL_NAMES) or tuple(usual)
@@ -133,11 +135,29 @@ class Run:
         asked = [case for case in dns_stage.CASES if case.name in self.cases]
         if asked and self._dns_servers:
             self._dns(asked)
+        if LIMITER in self.cases:
+            self._limiter()
 
     @property
     def has_http(self) -> bool:
         """Whether any HTTP is measured."""
-        return any(name in NAMES for name in self.cases)
+        return any(name in NAMES or name == LIMITER for name in self.cases)
+
+    def _limiter(self) -> None:
+        """In a process of its own, which runs the compiled data path, on both cores."""
+        say(LIMITER)
+        command = [sys.executable, "-m", "tests.bench.limiter", "--json"]
+        pace = ["--rounds", str(self.pace.rounds), "--seconds", str(self.pace.seconds)]
+        done = subprocess.run(
+            [*command, *pace],
+            capture_output=True,
+            text=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, {self.cores.proxy, self.cores.load}),
+        )
+        try:
+            self.limiter = json.loads(done.stdout)
+        except ValueError:
+            self.skipped[LIMITER] = done.stderr.strip()[-200:]
 
     def _dns(self, cases: list[dns_stage.DnsCase]) -> None:
         folder = self.folder / "dns"
@@ -297,16 +317,18 @@ def main(argv: Sequence[str]) -> int:
     facts = {**machine(), **servers, **data_path}
     say("", lasting=True)
     text = report.document(facts, run.rows, run.skipped, how) + dns_report.document(run.dns_rows)
+    text += report.limiter(run.limiter)
     rows = [*run.rows, *run.dns_rows]
     print(text, end="")
     if parsed.json:
-        parsed.json.write_text(json.dumps(report.results(facts, rows), indent=1) + "\n")
+        results = {**report.results(facts, rows), LIMITER: run.limiter or None}
+        parsed.json.write_text(json.dumps(results, indent=1) + "\n")
     if parsed.plot:
         parsed.plot.write_text(plot.svg(run.rows))
     if parsed.docs:
         PAGE.write_text(report.replaced(PAGE.read_text(), text))
         PICTURE.write_text(plot.svg(run.rows))
-    return 0 if rows else 1
+    return 0 if rows or run.limiter else 1
 
 
 if __name__ == "__main__":

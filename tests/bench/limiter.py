@@ -1,14 +1,15 @@
 """What the limiter costs a request: in memory, and in a Valkey that gateways share (contract 6.6).
 
-`python -m tests.bench.limiter [--rounds 5] [--seconds 2]`. In memory it is called by itself, many
-times; with a Valkey it is the difference between two gateways that take turns, and the store's own
-CPU beside it. Owns the comparison; how a proxy is measured is measure.py's.
+`python -m tests.bench.limiter [--rounds 5] [--seconds 2] [--json]`. In memory it is called by
+itself, many times; with a Valkey it is the difference between two gateways that take turns, and the
+store's own CPU beside it. Owns the comparison; how a proxy is measured is measure.py's.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import re
 import sys
@@ -16,7 +17,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from smartgw import native
@@ -164,6 +165,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser("limiter", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=2)
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     args = parser.parse_args(argv)
     guard, cores = Guard(), Cores.of_this_process()
     try:
@@ -172,7 +174,7 @@ def main(argv: Sequence[str]) -> int:
             cost = run(Pace(args.rounds, args.seconds, 1.0), Path(folder), guard, cores)
     finally:
         guard.close()
-    print(cost)
+    print(json.dumps(asdict(cost)) if args.json else cost)
     return 0 if cost.good else 1
 
 

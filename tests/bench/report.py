@@ -159,6 +159,20 @@ def document(
     return "\n\n".join(parts) + "\n"
 
 
+def limiter(cost: Mapping[str, float]) -> str:
+    """What limits on callers cost a request (limiter.py); empty when it was not measured."""
+    if not cost:
+        return ""
+    what = {
+        "memory": "in memory, CPU µs",
+        "shared": "with a Valkey, CPU µs of the gateway",
+        "store": "with a Valkey, CPU µs of its own",
+        "trips": "round trips to the Valkey",
+    }
+    lines = [[text, f"{cost[name]:.2f}"] for name, text in what.items()]
+    return f"\n### limiter: its share of a request\n\n{table(['part', 'a request'], lines)}\n"
+
+
 def replaced(page: str, text: str) -> str:
     """The page with `text` between its markers. Raises ValueError for a page without them."""
     before, begin, rest = page.partition(BEGIN)
