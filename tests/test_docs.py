@@ -346,6 +346,7 @@ CLOSED_SETS: list[tuple[str, str, set[str]]] = [
     ("hosts.md", "### How a verification ends", set(Proof)),
     ("hosts.md", "### Why a message, or an app in it, was refused", set(wire.Reason)),
     ("operations.md", "## Errors", set(Reason)),
+    ("forwarding.md", "## Why a mark is refused", set(MarkFault)),
     ("clusters.md", "## Modes", set(directory.Mode)),
     ("clusters.md", "### Why a source gave no list", set(directory.Reason)),
     ("links.md", "### Why a mark is dropped", set(MarkFault)),
