@@ -392,15 +392,17 @@ class Path:
         if head.marked:
             self._narrow_cookies(head)
         lines = head.lines
-        if exchange.mark is not None:
-            tell_sender(exchange, exchange.mark, self.view.epoch, lines)
-        route = exchange.route
-        assert route is not None
-        cors.complete(route.policy, exchange.request.noted.get(headers.ORIGIN), lines, head.marked)
         if exchange.forward is None and exchange.limits:
             # A forwarded answer carries the serving cluster's numbers (6.2).
             lines.append(exchange.limits)
-        lines.append(b"X-Request-Id: " + exchange.request_id)
+        if exchange.mark is None:
+            route, origin = exchange.route, exchange.request.noted.get(headers.ORIGIN)
+            assert route is not None
+            cors.complete(route.policy, origin, lines, head.marked)
+            lines.append(b"X-Request-Id: " + exchange.request_id)
+        else:
+            # What else is ours, the gateway says that the client speaks with.
+            tell_sender(exchange, exchange.mark, self.view.epoch, lines)
         if head.status == 426 and head.upgrade:
             # Without it the client could not know what to upgrade to (RFC 9110 15.5.22).
             lines.append(b"Connection: Upgrade\r\nUpgrade: " + b", ".join(head.upgrade))
