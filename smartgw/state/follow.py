@@ -24,10 +24,13 @@ BEAT: Final = 0.5
 """Seconds between two signs of life of a consumer that has nothing to say."""
 SILENT: Final = 2.0
 """Seconds without one after which it is gone: its NATS server ended, or lost its leader."""
-WINDOW: Final = 256
-"""Messages on their way at once: as many as traffic may have to wait behind."""
-# Room for two readers' windows; the bus hurries once half of it waits.
-_QUEUE: Final = 2 * WINDOW + 64
+WINDOW: Final = 32
+FIRST_WINDOW: Final = 256
+"""Messages on their way at once, which are parsed in one go while requests wait; and as long as
+nothing is known that could be served."""
+GENTLY: Final = 0.004
+"""Seconds before half a window more of the whole is asked for, where nothing waits for it: 4,000
+records a second, which traffic does not feel."""
 PULL_SECONDS: Final = 30.0
 PATIENCE: Final = 2.0
 """Seconds for an answer about bucket or consumers: while NATS servers elect a leader none comes,
@@ -68,7 +71,8 @@ class Taker(Protocol):
 
 
 class Reader:
-    """One consumer of the bucket, asked for `WINDOW` messages at a time.
+    """One consumer of the bucket, asked for `window` messages at a time; where `pause` is not 0,
+    no sooner than that many seconds after half of them have come.
 
     `seen` is the last revision that it brought, `count` how many messages, `pending` how many
     more there are.
@@ -76,6 +80,8 @@ class Reader:
 
     def __init__(self, bus: Bus, bucket: str, name: str, inbox: str, seen: int) -> None:
         self.name = name
+        self.window = FIRST_WINDOW if bus.hurry else WINDOW
+        self.pause = 0.0
         self.seen = seen
         self.count = self.pending = 0
         self.moved = asyncio.Event()
@@ -85,9 +91,9 @@ class Reader:
 
     def pull(self) -> None:
         """Ask for more, when half of the window is free."""
-        if self._asked > WINDOW // 2:
+        if self._asked > self.window // 2:
             return
-        more = WINDOW - self._asked
+        more = self.window - self._asked
         subject, question = jetstream.pull(self._bucket, self.name, more, PULL_SECONDS, BEAT)
         if self._bus.publish(subject, question, reply=f"{self._inbox}.{self.name}"):
             self._asked += more
@@ -112,7 +118,10 @@ class Reader:
             raise Gap(f"{where.count - self.count - 1} messages did not arrive")
         self.count, self.pending = where.count, where.pending
         self._asked -= 1
-        self.pull()
+        if not self.pause:
+            self.pull()
+        elif self._asked == self.window // 2:
+            asyncio.get_running_loop().call_later(self.pause, self.pull)
 
     def passed(self, revision: int) -> None:
         """Everything up to a revision has been taken."""
@@ -150,7 +159,7 @@ class Follower:
         self.lost_at: float | None = None
         self.bucket: Bucket | None = None
         self.counters: dict[str, int] = dict.fromkeys(("sessions", "sweeps", "gaps"), 0)
-        bus.follow(f"{self._inbox}.*", self._delivered, _QUEUE)
+        bus.follow(f"{self._inbox}.*", self._delivered, 2 * FIRST_WINDOW)
 
     @property
     def seen(self) -> int:
@@ -223,6 +232,8 @@ class Follower:
                 self._bus.hurry = not self._taker.holds
                 await self._read_all(replace=True)
             self._bus.hurry = False
+            if self._tail is not None:
+                self._tail.window = WINDOW
             self.counters["sessions"] += 1
             _log.info("state: the bucket %s is followed, from revision %d", self._name, self.seen)
             self.fault = ""
@@ -282,7 +293,10 @@ class Follower:
         self._taker.begin(sweep)
         try:
             reader = self._sweep = await self._open(None)
+            reader.pause = 0.0 if replace else GENTLY
             await self._until(self._drain(reader))
+            reader.pause = 0.0
+            reader.pull()
             before, self._tail, self._sweep = self._tail, reader, None
             self._close(before)
             await self._taker.end(sweep)

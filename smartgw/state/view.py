@@ -20,6 +20,9 @@ GATHER: Final = 0.02
 MOST: Final = 0.5
 """Seconds after which they come into force though more of them are on their way."""
 
+SLICE, PAUSE = 256, 0.001
+"""Records that are looked at in one go, and seconds for others between two of these."""
+
 OnChange = Callable[[Desired, Difference], None]
 _log = logging.getLogger(__name__)
 
@@ -129,8 +132,8 @@ class View:
         for number, (key, stored) in enumerate(self.desired.records.items(), 1):
             if sweep.missed(key, stored):
                 missed.append(key)
-            if number % 4096 == 0:
-                await asyncio.sleep(0)
+            if number % SLICE == 0:
+                await asyncio.sleep(PAUSE)
         if self._draft is None:
             self._draft = Draft(self.desired)
         for key in missed:

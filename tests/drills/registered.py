@@ -166,6 +166,19 @@ def drill(args: argparse.Namespace) -> tuple[str, bool]:
         cluster.nats.stop()
 
 
+def reading(gateway: Gateway, paced: Paced, within: float) -> Phase:
+    """A phase in which the whole is read anew, from the end of the reading before."""
+    for _ in range(2):
+        paced.phase()
+        sweeps = metrics(gateway)["smartgw_state_sweeps_total"]
+        wait_until(
+            lambda sweeps=sweeps: metrics(gateway)["smartgw_state_sweeps_total"] > sweeps,  # type: ignore[misc]
+            within=2 * within + 60,
+            what="the whole read",
+        )
+    return paced.phase()
+
+
 def burst(cluster: Cluster, gateway: Gateway, paced: Paced, asked: Asked, count: int) -> Phase:
     """Change many apps at once; the phase ends when all of it is in force."""
     paced.phase()
