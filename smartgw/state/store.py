@@ -6,6 +6,7 @@ there is no claim beside the record that could be left behind. Reading is follow
 """
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
@@ -25,6 +26,8 @@ PATIENCE: Final = 2.0
 """Seconds for the answer to one write."""
 LONGEST: Final = 8.0
 """Seconds for one change with all its attempts, before it is refused as unavailable."""
+UNDER_WAY: Final = 0.02
+"""Seconds for somebody else's write of the same key to be stored, before ours is tried again."""
 SHOWN: Final = 20
 """Looks for a write whose answer was lost, within another `PATIENCE`."""
 
@@ -222,7 +225,7 @@ class Store:
                     revision = await self._send(key, value, headers, record)
                 except Refused as refused:
                     # The last write of a key that is not there deleted it.
-                    deleted = await self._catch_up(refused)
+                    deleted = await self._catch_up(refused) or deleted
                 else:
                     found = self._view.at(key)
                     if isinstance(found, Stored) and found.revision == revision:
@@ -287,11 +290,16 @@ class Store:
         return True
 
     async def _catch_up(self, refused: Refused) -> int:
-        """Hear of the write that came first; returns its revision."""
-        if refused.last is None:
+        """Hear of the write that came first; returns its revision, 0 when that is not told."""
+        if refused.last is not None:
+            await self._follower.reach(refused.last)
+            return refused.last
+        if refused.code not in jetstream.WRONG_SEQUENCE:
             raise refused
-        await self._follower.reach(refused.last)
-        return refused.last
+        # Several NATS servers name none while the other write is on its way among them.
+        await asyncio.sleep(UNDER_WAY * random.uniform(0.5, 1.5))
+        await self._look()
+        return 0
 
     def _found(self, key: str, expect: int | None) -> Stored | Skipped | None:
         """Return what is to be replaced. Raises Conflict, Unavailable."""

@@ -93,6 +93,24 @@ async def test_names_are_given_once_whoever_leads(gateways: Gateways) -> None:
     assert gateways.all[0].store.desired.contested == 0
 
 
+async def test_conflicts_among_several_servers_are_conflicts(gateways: Gateways) -> None:
+    """Control plane: each of many conflicting writes is applied in full or refused as a conflict,
+    also while the write before it is still on its way from one NATS server to the others.
+    """
+
+    async def change(number: int) -> None:
+        store, app_id = gateways.all[number % 3].store, f"app-{number % 2}"
+        for turn in range(10):
+            if (number + turn) % 3:
+                await store.write(register(app_id=app_id, limit=number + 1))
+            else:
+                await store.delete(app_key(app_id))
+
+    results = await asyncio.gather(*map(change, range(12)), return_exceptions=True)
+    assert [result for result in results if result is not None] == []
+    await gateways.agree()
+
+
 async def test_without_a_majority_nothing_is_written(gateways: Gateways) -> None:
     """Control plane: a write that cannot be stored is refused with 503, never half done."""
     cluster = servers_of(gateways)
