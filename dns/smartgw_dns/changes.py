@@ -34,6 +34,7 @@ class Effect(Enum):
     OCCLUDED = "occluded"
     UNCOVERED = "uncovered"
     FOLLOWS = "follows"
+    MOVED = "other_zone"
 
 
 _WORDS = {
@@ -44,6 +45,7 @@ _WORDS = {
     Effect.OCCLUDED: "is now hidden by the delegation or DNAME at {by}",
     Effect.UNCOVERED: "is no longer hidden by the delegation or DNAME at {by}",
     Effect.FOLLOWS: "leads to what changes",
+    Effect.MOVED: "is in the zone {by} no longer, or only now",
 }
 
 

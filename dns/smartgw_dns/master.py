@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import dns.exception
+import dns.inet
 import dns.name
 import dns.rdata
 import dns.rdataclass
@@ -18,6 +19,7 @@ import dns.tokenizer
 import dns.ttl
 
 from smartgw_dns.edits import LARGEST, SINGLE, Change, EditRefused, Why, build, refusal
+from smartgw_dns.lookup import AAAA, A
 from smartgw_dns.names import name_of, text_of, wire_of, within
 from smartgw_dns.records import (
     ASCII_NAMES,
@@ -32,6 +34,7 @@ from smartgw_dns.zone import SOA, RRset, Zone, type_text
 MOST_RECORDS = 1_000_000
 # A short line must not cost more than a long file: BIND has no bound, and a /16 is enough.
 MOST_GENERATED = 65_536
+_FAMILIES = {A: dns.inet.AF_INET, AAAA: dns.inet.AF_INET6}
 _WIDEST = 127  # of a number in $GENERATE, as in BIND
 _CLASSES = re.compile(r"(?:IN|CH|HS|CS|NONE|ANY|CLASS\d{1,5})\Z", re.IGNORECASE)
 _OURS = {"IN", "CLASS1"}
@@ -101,6 +104,10 @@ def rdata_text(rdtype: int, wire: bytes) -> str:
     """Return rdata in presentation form, in the one of RFC 3597 where another would not read back
     as the same."""
     code = dns.rdatatype.RdataType.make(rdtype)
+    family = _FAMILIES.get(rdtype)
+    if family is not None:
+        # Most records of most zones: 2 us instead of 100.
+        return dns.inet.inet_ntop(family, wire)
     text = dns.rdata.from_wire(dns.rdataclass.IN, code, wire, 0, len(wire)).to_text()
     try:
         same = dns.rdata.from_text(dns.rdataclass.IN, code, text).to_wire() == wire

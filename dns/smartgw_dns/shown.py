@@ -1,7 +1,8 @@
-"""Answers as the JSON that Google's and Cloudflare's DNS over HTTPS give (contract 8.1).
+"""Answers as the JSON that Google's and Cloudflare's DNS over HTTPS give (contract 8.1), and what a
+write changes of them (8.6).
 
-Owns its members, and how long an answer may be kept (RFC 8484 5.1). Numbers are those of the wire;
-names are absolute. Looks nothing up.
+Owns the members of both, and how long an answer may be kept (RFC 8484 5.1). Numbers are those of
+the wire; names are absolute. Looks nothing up.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,12 +10,14 @@ from typing import Any
 
 import dns.flags
 import dns.message
-import dns.rdatatype
+import dns.rcode
 import dns.rrset
 
-from smartgw_dns.lookup import Answer
+from smartgw_dns.changes import Difference
+from smartgw_dns.lookup import Answer, Owned
+from smartgw_dns.master import rdata_text
 from smartgw_dns.names import text_of
-from smartgw_dns.zone import SOA
+from smartgw_dns.zone import SOA, type_text
 
 LONGEST_KEPT = 86_400
 
@@ -97,3 +100,32 @@ def _records(section: Iterable[dns.rrset.RRset]) -> list[dict[str, Any]]:
 
 def _ttls(section: Sequence[dns.rrset.RRset]) -> list[dict[str, Any]]:
     return [{"type": int(rrset.rdtype), "TTL": rrset.ttl} for rrset in section]
+
+
+def difference_json(difference: Difference) -> dict[str, Any]:
+    """Return what a write changes for one question: the records before and after, as text."""
+    effect = difference.effect
+    return {
+        "name": text_of(difference.name),
+        "type": type_text(difference.rdtype),
+        "effect": None if effect is None else effect.value,
+        "by": None if effect is None else text_of(difference.by),
+        "message": str(difference),
+        "before": _brief(difference.before),
+        "after": _brief(difference.after),
+    }
+
+
+def _brief(answer: Answer) -> dict[str, Any]:
+    # Of a referral what it says stands in the authority section.
+    section = answer.answer or (() if answer.authoritative else answer.authority)
+    return {
+        "status": dns.rcode.to_text(dns.rcode.Rcode.make(answer.rcode)),
+        "records": [line for owned in section for line in _lines(owned)],
+    }
+
+
+def _lines(owned: Owned) -> list[str]:
+    rrset = owned.rrset
+    head = f"{text_of(owned.owner)} {rrset.ttl} {type_text(rrset.rdtype)}"
+    return [f"{head} {rdata_text(rrset.rdtype, rdata)}" for rdata in rrset.rdatas]
