@@ -20,12 +20,15 @@ from urllib.parse import unquote, urlsplit
 from smartgw.cli import CommandError
 
 DEFAULT_ENDPOINT = "127.0.0.1:9080"
+DEMO_FOLDER = Path(".demo")
 ENDPOINT_VARIABLE = "SMARTGW_ENDPOINT"
 TOKEN_VARIABLE = "SMARTGW_TOKEN"
 TOKEN_FILE_VARIABLE = "SMARTGW_TOKEN_FILE"
 TIMEOUT = 10.0
 MAX_ANSWER = 64 << 20
 MAX_TOKEN = 16_384
+# RFC 6750 2.1.
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _OPERATOR = re.compile(r'operator="([^"]*)"')
 WHERE = f"""\
 The gateway is the one of --endpoint, else ${ENDPOINT_VARIABLE}, else those of a demo that runs in
@@ -85,20 +88,24 @@ def add_arguments(parser: argparse.ArgumentParser, *, default: Any = None) -> No
     )
     parser.add_argument(
         "--dir",
-        default=Path(".demo") if default is None else default,
+        metavar="DIR",
         type=Path,
-        help="the folder of the demo (default: .demo)",
+        default=default,
+        help=f"the folder of the demo (default: {DEMO_FOLDER})",
     )
 
 
 def endpoints(args: argparse.Namespace) -> list[Endpoint]:
     """The gateways that are meant, with their tokens. Raises CommandError."""
-    addresses, demo_token = _demo(args.dir)
+    addresses, demo_token = _demo(args.dir or DEMO_FOLDER)
     token = _token(args)
     if named := args.endpoint or os.environ.get(ENDPOINT_VARIABLE):
         return [Endpoint(named, token or (demo_token if named in addresses else None))]
     if addresses:
         return [Endpoint(address, token or demo_token) for address in addresses]
+    if args.dir is not None:
+        # Rather nothing than a change at a gateway that was not meant.
+        raise CommandError(f"{args.dir}: no demo is described there; name its folder with --dir")
     return [Endpoint(DEFAULT_ENDPOINT, token)]
 
 
@@ -114,21 +121,28 @@ def _demo(folder: Path) -> tuple[list[str], str | None]:
 
 
 def _token(args: argparse.Namespace) -> str | None:
-    if args.token:
-        return str(args.token)
+    if args.token is not None:
+        return _checked("--token", str(args.token))
     path = args.token_file
     if path is None:
         if token := os.environ.get(TOKEN_VARIABLE):
-            return token
+            return _checked(f"${TOKEN_VARIABLE}", token)
         path = os.environ.get(TOKEN_FILE_VARIABLE)
     if not path:
         return None
     try:
         with open(path, encoding="ascii") as file:
-            return file.read(MAX_TOKEN).strip()
-    except (OSError, ValueError) as error:
+            return _checked(str(path), file.read(MAX_TOKEN + 1).strip())
+    except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is no text"
         raise CommandError(f"{path}: the token cannot be read: {reason}") from None
+
+
+def _checked(where: str, token: str) -> str:
+    """Give back what can be a token; what cannot is told without a piece of it."""
+    if len(token) > MAX_TOKEN or not _TOKEN.fullmatch(token):
+        raise CommandError(f"{where}: holds no token; put one there, as `smartgw token` prints it")
+    return token
 
 
 def ask(

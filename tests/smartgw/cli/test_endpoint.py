@@ -20,30 +20,37 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"SMARTGW_{name}", raising=False)
 
 
-def found(folder: Path, *words: str) -> list[Endpoint]:
+def found(folder: Path | None, *words: str) -> list[Endpoint]:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    return endpoints(parser.parse_args(["--dir", str(folder), *words]))
+    named = [] if folder is None else ["--dir", str(folder)]
+    return endpoints(parser.parse_args([*named, *words]))
 
 
 def test_where_the_endpoint_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """12.4: the option, then SMARTGW_ENDPOINT, then a demo, then the default."""
-    assert found(tmp_path) == [Endpoint("127.0.0.1:9080")]
-    demo = tmp_path / "demo.json"
+    monkeypatch.chdir(tmp_path)
+    assert found(None) == [Endpoint("127.0.0.1:9080")]
+    folder = tmp_path / ".demo"
+    folder.mkdir()
+    demo = folder / "demo.json"
     for broken in ("", "[]", "{", '{"clusters": [{"internal": "127.0.0.1:9"}, {"x": 1}]}'):
         demo.write_text(broken)
-        assert found(tmp_path) == [Endpoint("127.0.0.1:9080")]
+        assert found(None) == [Endpoint("127.0.0.1:9080")]
+        with pytest.raises(CommandError, match="no demo is described there"):
+            found(folder)
+        assert found(folder, "--endpoint", "h:1") == [Endpoint("h:1")]
     demo.write_text('{"clusters": [{"internal": "127.0.0.1:9"}], "tokens": null}')
-    assert found(tmp_path) == [Endpoint("127.0.0.1:9")]
+    assert found(folder) == [Endpoint("127.0.0.1:9")]
     demo.write_text(
         '{"clusters": [{"internal": "h:1"}, {"internal": "h:2"}], "tokens": {"service": "t"}}'
     )
-    assert found(tmp_path) == [Endpoint("h:1", "t"), Endpoint("h:2", "t")]
-    assert found(tmp_path, "--endpoint", "h:2") == [Endpoint("h:2", "t")]
+    assert found(folder) == [Endpoint("h:1", "t"), Endpoint("h:2", "t")]
+    assert found(folder, "--endpoint", "h:2") == [Endpoint("h:2", "t")]
     # The demo's token is not shown to others.
     monkeypatch.setenv("SMARTGW_ENDPOINT", "[::1]:9080")
-    assert found(tmp_path) == [Endpoint("[::1]:9080")]
-    assert found(tmp_path, "--endpoint", "127.0.0.1:7") == [Endpoint("127.0.0.1:7")]
+    assert found(folder) == [Endpoint("[::1]:9080")]
+    assert found(folder, "--endpoint", "127.0.0.1:7") == [Endpoint("127.0.0.1:7")]
 
 
 def test_where_the_token_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,14 +59,25 @@ def test_where_the_token_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file.write_text("from-file\n")
     other.write_text("from-other\n")
     monkeypatch.setenv("SMARTGW_TOKEN_FILE", str(file))
-    assert found(tmp_path)[0].token == "from-file"
+    assert found(None)[0].token == "from-file"
     monkeypatch.setenv("SMARTGW_TOKEN", "from-env")
-    assert found(tmp_path)[0].token == "from-env"
-    assert found(tmp_path, "--token-file", str(other))[0].token == "from-other"
-    assert found(tmp_path, "--token", "given")[0].token == "given"
+    assert found(None)[0].token == "from-env"
+    assert found(None, "--token-file", str(other))[0].token == "from-other"
+    assert found(None, "--token", "given")[0].token == "given"
     with pytest.raises(CommandError, match="the token cannot be read"):
-        found(tmp_path, "--token-file", str(tmp_path / "none"))
-    assert "given" not in repr(found(tmp_path, "--token", "given"))
+        found(None, "--token-file", str(tmp_path / "none"))
+    assert "given" not in repr(found(None, "--token", "given"))
+
+
+@pytest.mark.parametrize("text", ["", "\n", "se cret", "secret\nother", "secret\x00", "x" * 20_000])
+def test_what_cannot_be_a_token_is_not_shown(tmp_path: Path, text: str) -> None:
+    """12.4: an empty or broken file is told as such, and no piece of it is printed."""
+    file = tmp_path / "token"
+    file.write_text(text)
+    for words in (["--token-file", str(file)], ["--token", text]):
+        with pytest.raises(CommandError, match="holds no token") as refused:
+            found(None, *words)
+        assert "secret" not in str(refused.value)
 
 
 class Listener:
