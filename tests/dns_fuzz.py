@@ -1,8 +1,9 @@
 """Fuzzing of the wire server: `python -m tests.dns_fuzz [--seconds N] [--seed N]`.
 
 Owns the packets, mutated from good and bad ones, and what must hold for each: directly, over UDP
-and over TCP. Ends with the figures; fails on a crash, an answer that is too long or that nobody can
-read, one that depends on what was asked before, and on memory that grows.
+and over TCP; and last, that 1,000 connections that say nothing stop nobody. Ends with the figures;
+fails on a crash, an answer that is too long or that nobody can read, one that depends on what was
+asked before, and on memory that grows.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 import contextlib
 import os
 import random
+import resource
 import socket
 import subprocess
 import sys
@@ -45,6 +47,7 @@ MOST_GROWTH = 4 << 20
 CLIENTS = ("127.0.0.1", "192.0.2.7", "2001:db8::7", "::ffff:192.0.2.7")
 BATCH = 200
 SHOWN = 5
+SILENT, _OF_NETWORK = 1_000, 90
 _LONGEST = 60_000  # octets that a datagram can hold
 _OPTIONS = (
     b"",
@@ -223,8 +226,15 @@ def directly(responder: Responder, packet: bytes, client: str) -> str:
 # ---- over sockets ----
 
 
+def allow_files() -> None:
+    """Have as many files as may be: 1,000 connections are more than many a default."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 async def serve() -> None:
     """Serve the zones at a free port, which is printed, until standard input ends."""
+    allow_files()
     with keeping_little():
         made = Server(made_responder(), [bind("127.0.0.1", 0)])
         await made.start()
@@ -283,6 +293,18 @@ class Served:
                     return ""
         return "a good question is not answered"
 
+    def silent(self) -> str:
+        """Open as many connections as there may be, say nothing, and ask over UDP meanwhile."""
+        allow_files()
+        with contextlib.ExitStack() as stack:
+            for number in range(SILENT):
+                source = f"127.{number // _OF_NETWORK}.0.1", 0
+                stack.enter_context(socket.create_connection(("127.0.0.1", self.port), 20, source))
+            for _ in range(100):
+                if found := self.over_udp([]):
+                    return f"with {SILENT} silent connections {found}"
+        return ""
+
     def over_tcp(self, packets: Sequence[bytes], chance: random.Random) -> str:
         """Send messages in pieces, some with a wrong length; returns a fault in what came back."""
         stream = b"".join(
@@ -338,6 +360,8 @@ def run(seconds: float, seed: int) -> Iterator[str]:
         if passed > seconds / 3:
             settled = settled or served.memory()
             height = max(height, served.memory())
+    if found := served.silent():
+        yield found
     if said := served.end():
         yield f"the server says: {said[-4_000:]}"
     growth = height - settled
