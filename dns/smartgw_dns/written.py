@@ -1,36 +1,27 @@
 """An answer as it stands in a packet behind the question, for all names that it is right for.
 
 Owns which names share an answer, and what of it may be left out (RFC 9471). What is true of a name
-is lookup.py's, what is sent to whom is respond.py's. Does not need dnspython, which takes ten times
-as long to write a message: a flood of questions that all differ would be ten times the harm.
+is lookup.py's, what is sent to whom is respond.py's. dnspython writes the records.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+import dns.exception
 import dns.flags
+import dns.message
 import dns.rdataclass
 import dns.rdatatype
+import dns.rrset
 
 from smartgw_dns.catalog import Catalog
 from smartgw_dns.lookup import Answer, Owned
-from smartgw_dns.names import starts
-from smartgw_dns.query import HEADER, TYPE_AND_CLASS
-from smartgw_dns.zone import CNAME, NS, SOA, Fit, Place, Zone
+from smartgw_dns.names import name_of
+from smartgw_dns.query import HEADER
+from smartgw_dns.zone import Fit, Place, Zone
 
 MOST_BYTES = 65_535
 _AA, _TC = int(dns.flags.AA), int(dns.flags.TC)
-_IN = int(dns.rdataclass.IN).to_bytes(2, "big")
-_POINTER, _FARTHEST = 0xC000, 0x3FFF  # RFC 1035 4.1.4
 _NOTHING = (0, 0, 0), b""
-# Where names stand in the rdata that may be compressed, RFC 3597 4: octets before them, how many.
-_NAMES_IN = {
-    NS: (0, 1),
-    CNAME: (0, 1),
-    SOA: (0, 2),
-    int(dns.rdatatype.PTR): (0, 1),
-    int(dns.rdatatype.MX): (2, 1),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,88 +95,37 @@ def _serves_all(answer: Answer, place: Place) -> bool:
 
 
 def write(answer: Answer, qname: bytes, account: object, zone: Zone | None = None) -> Written:
-    """Write an answer, with compression, as it stands behind the question."""
+    """Have an answer written, with compression, as it stands behind the question."""
     flags = answer.rcode | (_AA if answer.authoritative else 0)
-    room = MOST_BYTES - HEADER - len(qname) - TYPE_AND_CLASS
-    whole = short = _sections(qname, answer.answer, answer.authority, answer.additional)
-    if answer.glue < len(answer.additional):
-        needed = answer.additional[: answer.glue]
+    needed = answer.additional[: answer.glue]
+    whole = _sections(qname, answer.answer, answer.authority, answer.additional)
+    short = whole
+    if whole is None or len(needed) < len(answer.additional):
         short = _sections(qname, answer.answer, answer.authority, needed)
-        whole = whole if len(whole[1]) <= room else short
-    if len(whole[1]) > room:
-        flags, whole, short = flags | _TC, _NOTHING, _NOTHING
+        whole = whole or short
+    if whole is None or short is None:
+        return Written(flags | _TC, *_NOTHING, *_NOTHING, account, zone)
     return Written(flags, *whole, *short, account, zone)
 
 
 def _sections(
-    qname: bytes, answer: Sequence[Owned], authority: Sequence[Owned], additional: Sequence[Owned]
-) -> tuple[tuple[int, int, int], bytes]:
-    """Return how many records there are in each section, and their wire form behind a question.
-
-    Records of one rrset stand in the order of the zone.
+    qname: bytes, *sections: tuple[Owned, ...]
+) -> tuple[tuple[int, int, int], bytes] | None:
+    """Return how many records there are in each section, and their wire form behind a question;
+    None: it is more than a message holds.
     """
-    records = _Records(qname)
-    counts = records.add(answer), records.add(authority), records.add(additional)
-    return counts, bytes(records.octets)
-
-
-class _Records:
-    """Records behind a question, in the making (RFC 1035 4.1.3, 4.1.4)."""
-
-    __slots__ = ("_begin", "_places", "octets")
-
-    def __init__(self, qname: bytes) -> None:
-        self.octets = bytearray()
-        self._begin = HEADER + len(qname) + TYPE_AND_CLASS
-        # Names that were written, by key, with their places in the message.
-        key = qname.lower()
-        self._places = {key[at:]: HEADER + at for at in starts(key)}
-
-    def add(self, section: Sequence[Owned]) -> int:
-        """Write the records of a section; returns how many there are."""
-        octets, count = self.octets, 0
-        for owned in section:
-            rrset = owned.rrset
-            head = rrset.rdtype.to_bytes(2, "big") + _IN + rrset.ttl.to_bytes(4, "big")
-            names = _NAMES_IN.get(rrset.rdtype)
-            for rdata in rrset.rdatas:
-                count += 1
-                self._name(owned.owner)
-                octets += head
-                length_at = len(octets)
-                octets += len(rdata).to_bytes(2, "big")
-                if names is None:
-                    octets += rdata
-                    continue
-                at, left = names
-                octets += rdata[:at]
-                for _ in range(left):
-                    end = _name_end(rdata, at)
-                    self._name(rdata[at:end])
-                    at = end
-                octets += rdata[at:]
-                octets[length_at : length_at + 2] = (len(octets) - length_at - 2).to_bytes(2, "big")
-        return count
-
-    def _name(self, name: bytes) -> None:
-        """Write a name, of what stands already a pointer."""
-        octets, places = self.octets, self._places
-        key = name.lower()
-        at = 0
-        while length := name[at]:
-            place = places.get(key[at:])
-            if place is not None:
-                octets += (_POINTER | place).to_bytes(2, "big")
-                return
-            here = self._begin + len(octets)
-            if here <= _FARTHEST:
-                places[key[at:]] = here
-            octets += name[at : at + length + 1]
-            at += length + 1
-        octets.append(0)
-
-
-def _name_end(rdata: bytes, at: int) -> int:
-    while length := rdata[at]:
-        at += length + 1
-    return at + 1
+    message = dns.message.QueryMessage(0)
+    name, rdtype = name_of(qname), dns.rdatatype.A
+    message.question.append(dns.rrset.RRset(name, dns.rdataclass.IN, rdtype))
+    message.answer, message.authority, message.additional = (
+        [owned.to_dnspython() for owned in section] for section in sections
+    )
+    # In the order of the zone: what is kept would else be one order by chance, for long.
+    try:
+        wire = message.to_wire(max_size=MOST_BYTES, want_shuffle=False)
+    except dns.exception.TooBig:
+        return None
+    answers, authority, additional = (
+        sum(len(owned.rrset.rdatas) for owned in section) for section in sections
+    )
+    return (answers, authority, additional), wire[HEADER + len(qname) + 4 :]
