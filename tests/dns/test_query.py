@@ -126,7 +126,7 @@ def test_a_signed_query_is_told_that_we_have_no_such_key() -> None:
 
 
 def test_a_name_is_not_followed_to_elsewhere() -> None:
-    """8.4: a pointer of the question that leads nowhere is a fault, one of another record is not."""
+    """8.4: a pointer that leads nowhere is a fault in a question, one of a record is not."""
     query = bytes(4) + b"\0\1\0\0\0\0\0\1" + b"\1a\0\0\1\0\1"
     record = b"\xc0\x0c" + b"\0\1\0\1" + bytes(4) + b"\0\4" + bytes(4)
     got = read(query + record)
