@@ -37,6 +37,7 @@ MAY_IMPORT = {
 MAY_IMPORT_LATE = {
     "smartgw_hosts.middleware": {"aiohttp"},
     "smartgw.peers.certificate": {"cryptography"},
+    "smartgw.admission.store_places": {"redis"},
 }
 # Modules, or packages with all in them, that do I/O and decide nothing.
 DOES_IO = {

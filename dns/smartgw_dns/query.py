@@ -6,7 +6,6 @@ are of the plain form: one question, and at most an OPT with a cookie. dnspython
 """
 
 from dataclasses import dataclass
-from io import BytesIO
 
 import dns.edns
 import dns.exception
@@ -199,6 +198,6 @@ def _unknown_key(signed: dns.rrset.RRset) -> bytes:
     BADKEY (RFC 8945 5.2.1), all else as it came.
     """
     told = signed[0].replace(mac=b"", error=int(dns.rcode.BADKEY), other=b"")
-    file = BytesIO()
-    dns.rrset.from_rdata(signed.name, 0, told).to_wire(file)
-    return file.getvalue()
+    message = dns.message.QueryMessage(0)
+    message.additional.append(dns.rrset.from_rdata(signed.name, 0, told))
+    return message.to_wire()[HEADER:]

@@ -7,14 +7,11 @@ Cluster that has our slot. Does not decide when to look again (breaker.py).
 import asyncio
 import socket
 import ssl
-from binascii import crc_hqx
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from smartgw.admission.breaker import Fault
 from smartgw.admission.store_connection import StoreConnection, StoreError
-
-_SLOTS: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,11 @@ async def connect(places: Places, tag: str) -> StoreConnection:
 
 def slot_of(tag: str) -> int:
     """Return the slot of a Redis Cluster that keys with this hash tag are in."""
-    return crc_hqx(tag.encode(), 0) % _SLOTS
+    # Takes a tenth of a second to import, and only a Redis Cluster has slots.
+    from redis.crc import key_slot
+
+    slot: int = key_slot(tag.encode())
+    return slot
 
 
 async def _primary(places: Places) -> Address:
