@@ -27,6 +27,8 @@ class Runner(web.AppRunner):
             shutdown_timeout=1.0,
             max_line_size=_MOST_LINE,
             max_field_size=_MOST_LINE,
+            # No operation takes a body with an encoding, and what is no such body is no fault.
+            auto_decompress=False,
         )
 
     async def _make_server(self) -> web.Server:

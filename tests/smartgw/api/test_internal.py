@@ -323,3 +323,19 @@ async def test_what_is_no_request(api: Api, head: bytes, caplog: pytest.LogCaptu
     assert b"Content-Type: application/json" in top
     assert json.loads(body)["error"]["reason"] == "bad_request"
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/api/v3/status", "/api/v3/drain", "/nothing"])
+async def test_a_body_that_nobody_reads_is_no_line_of_the_log(
+    api: Api, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """10.3: bodies are not decompressed, for anybody could send a bomb, or fill the log with one
+    that is broken.
+    """
+    api.token = "none"
+    for method in ("GET", "POST"):
+        fields = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+        status, _, _ = await api.call(path, method=method, headers=fields, body="no gzip" * 9)
+        assert status in (200, 401, 404, 405)
+    assert (await api.call("/healthz"))[0] == 200
+    assert [one for one in caplog.records if one.levelname == "ERROR"] == []
