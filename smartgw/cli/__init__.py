@@ -70,6 +70,12 @@ def main(argv: Sequence[str]) -> int:
         print(f"smartgw {wanted}: {_remedy(wanted or '', error)}", file=sys.stderr)
     except CommandError as error:
         print(f"smartgw {wanted}: {error}", file=sys.stderr)
+    except UnicodeEncodeError as error:
+        # Bytes of the command line that are no text have become lone surrogates.
+        if error.encoding != "utf-8":
+            raise
+        print(f"smartgw {wanted}: an argument is not text in UTF-8", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         pass
     except BrokenPipeError:

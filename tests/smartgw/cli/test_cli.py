@@ -79,3 +79,13 @@ def test_a_reader_that_went_away_is_no_traceback() -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert "Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize("argv", [["apps", "show"], ["apps", "suspend"], ["explain"]])
+def test_an_argument_that_is_no_text(
+    argv: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """12.4: bytes that are not UTF-8 are wrong usage, not a traceback."""
+    monkeypatch.setenv("SMARTGW_ENDPOINT", "127.0.0.1:1")
+    assert cli.main([*argv, "sh\udcffop"]) == 2
+    assert "not text in UTF-8" in capsys.readouterr().err
