@@ -303,6 +303,32 @@ CHECKS = (
         pytest("tests/smartgw/api/test_control_plane.py", "-k", "explain"),
     ),
     Check(
+        "state",
+        "The state is followed through gaps, purges, restored backups and restarts of each NATS "
+        "server; 1,000 conflicting writes leave all gateways with one digest.",
+        pytest(
+            *("tests/smartgw/state/test_store.py", "tests/smartgw/state/test_follow.py"),
+            *("tests/smartgw/state/test_replicas.py", "tests/smartgw/state/test_mirrors.py"),
+            *("tests/smartgw/state/test_desired.py", "tests/smartgw/state/test_shared.py"),
+        ),
+    ),
+    Check(
+        "state-restarts",
+        "Without a bus a gateway serves by the state that it kept; cut at every byte, altered, "
+        "older or newer, it is never served.",
+        pytest(
+            "tests/smartgw/state/test_start_shared.py",
+            *("tests/smartgw/state/test_decisions.py", "tests/smartgw/state/test_disk.py"),
+        ),
+    ),
+    Check(
+        "registered",
+        "100,000 apps with 1,000,000 hostnames: ready within 60 s, below 1 KiB a route, a change "
+        "in force in under 50 ms of work, traffic's p99 within 1.5x; read anew and restored under "
+        "load without a failed request.",
+        ("python", "-m", "tests.drills.registered"),
+    ),
+    Check(
         "control-plane",
         "A write at one gateway is in force at all within 2 s, whole or refused, and audited.",
         pytest("tests/smartgw/api/test_control_plane.py", "tests/smartgw/api/test_control.py"),

@@ -1,7 +1,9 @@
 """Gateways that share the platform's decisions, from outside: `smartgw serve`, a real bus."""
 
 import json
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +11,9 @@ import pytest
 
 from smartgw.state.records import app_key, enrolment_key, register
 from smartgw_hosts.enrolment import Enrolment
+from tests.drills.machine import metrics
 from tests.gateway import BASE_DOMAIN, Cluster, Gateway, Host, wait_until
+from tests.jetstream_api import restored_from_backup
 from tests.servers import Nats
 from tests.stores import BUCKET, delete, put
 
@@ -135,6 +139,40 @@ def test_the_bus_is_away(cluster: Cluster) -> None:
     assert found["state"]["age"] >= 0
     assert reason(gateway, host.hostname) == "app_suspended"
     assert reason(gateway, other.hostname) == ""
+
+
+def test_a_full_resync_under_load(cluster: Cluster) -> None:
+    """R09: the whole table read anew, again and again, and a bucket restored from a backup: no
+    request by a label or an exact hostname is refused meanwhile.
+    """
+    gateway = sharing(cluster, state={"reconcile": 0.2})
+    host = cluster.host(app="shop")
+    hostnames = [host.hostname, "www.shop.example"]
+    put(cluster, register(app_id="shop", hostnames=[hostnames[1]]))
+    put(cluster, *(register(app_id=f"app-{n}", hostnames=[f"a{n}.example"]) for n in range(3000)))
+    wait_reason([gateway], "a2999.example", "no_upstream")
+    wait_reason([gateway], hostnames[1], "")
+    sweeps = metrics(gateway)["smartgw_state_sweeps_total"]
+    stop, statuses = threading.Event(), Counter[int]()
+
+    def ask() -> None:
+        while not stop.is_set():
+            for hostname in hostnames:
+                statuses[gateway.ask(hostname).status] += 1
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        wait_until(lambda: metrics(gateway)["smartgw_state_sweeps_total"] >= sweeps + 3)
+        with restored_from_backup(cluster.nats, BUCKET):
+            put(cluster, *(register(app_id=f"app-{n}", label=f"b{n}") for n in range(500)))
+            wait_reason([gateway], f"b499.{BASE_DOMAIN}", "no_upstream")
+        wait_until(lambda: reason(gateway, f"b499.{BASE_DOMAIN}") == "unknown_host")
+    finally:
+        stop.set()
+        asking.join()
+    assert statuses.keys() == {200}
+    assert statuses[200] > 100
 
 
 def test_nothing_is_served_before_it_is_known_what_was_decided() -> None:
