@@ -9,6 +9,7 @@ from email.utils import formatdate
 
 from smartgw import errors
 from smartgw.errors import ANSWERS, Reason
+from smartgw.peers.directory import View
 from smartgw.proxy import headers
 from smartgw.proxy.exchange import SAFE_METHODS, Exchange, Sent
 from smartgw.routing import cors, told
@@ -49,8 +50,9 @@ def own_answer(exchange: Exchange, reason: Reason, detail: str) -> tuple[list[by
     return lines, body
 
 
-def tell_sender(exchange: Exchange, mark: Mark, epoch: str | None, lines: list[bytes]) -> None:
-    """Add to the answer to a forward what its sender is to know; `epoch` is ours."""
+def tell_sender(exchange: Exchange, mark: Mark, view: View, lines: list[bytes]) -> None:
+    """Add to the answer to a forward what its sender is to know; `view` is ours of the clusters."""
+    epoch = view.epoch
     other = None if epoch == mark.epoch else epoch or "none"
     line = told.line(exchange.reason, exchange.status, _SENT_WORDS[exchange.sent], other)
     if line is not None:

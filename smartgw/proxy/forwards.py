@@ -76,7 +76,8 @@ class Forwards:
         """A peer forwards it: it is served here, in the time that is left, or not at all (5.3)."""
         counters = self._path.counters
         counters.forwards_received[mark.kind] += 1
-        if self._path.view.epoch != mark.epoch:
+        view = exchange.view
+        if view is not None and view.epoch != mark.epoch:
             counters.epochs_differed += 1
         left = mark.remaining_ms / 1000
         if left < exchange.patience:

@@ -402,7 +402,7 @@ class Path:
             lines.append(b"X-Request-Id: " + exchange.request_id)
         else:
             # What else is ours, the gateway says that the client speaks with.
-            tell_sender(exchange, exchange.mark, self.view.epoch, lines)
+            tell_sender(exchange, exchange.mark, exchange.view or self.view, lines)
         if head.status == 426 and head.upgrade:
             # Without it the client could not know what to upgrade to (RFC 9110 15.5.22).
             lines.append(b"Connection: Upgrade\r\nUpgrade: " + b", ".join(head.upgrade))
@@ -458,7 +458,7 @@ class Path:
         if exchange.forward is None:
             head.lines.append(exchange.limits)
         if exchange.mark is not None:
-            tell_sender(exchange, exchange.mark, self.view.epoch, head.lines)
+            tell_sender(exchange, exchange.mark, exchange.view or self.view, head.lines)
         head.lines.append(b"X-Request-Id: " + exchange.request_id)
         self.counters.upgrades += 1
         exchange.downstream.tunnel(exchange, head, connection)
@@ -511,7 +511,7 @@ class Path:
         exchange.status = status
         exchange.sent_bytes = len(payload)
         if exchange.mark is not None:
-            tell_sender(exchange, exchange.mark, self.view.epoch, lines)
+            tell_sender(exchange, exchange.mark, exchange.view or self.view, lines)
         self._drop_upstream(exchange)
         exchange.downstream.respond(exchange, status, phrase, lines, len(body), payload, True)
         self.settle(exchange)

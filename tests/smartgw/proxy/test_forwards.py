@@ -141,6 +141,18 @@ def test_without_clusters_every_app_is_served_here(three: Wired) -> None:
     assert (answer.status, answer.one("x-host-of")) == (200, "c1")
 
 
+def test_a_cluster_that_is_not_listed_writes_nothing(three: Wired) -> None:
+    """4.1, 4.5: it owns nothing, and nobody takes its forwards; reads it has hosts for it answers."""
+    app = three.app("c1")
+    hosts = three.hosts_of(app)
+    three.follow("c3")
+    answer = three.ask("c3", app, "/r")
+    assert (answer.status, answer.one("x-failover-cluster")) == (200, "c3")
+    answer = three.ask("c3", app, "/w", "POST")
+    assert (answer.status, answer.one("x-smartgw-request-sent")) == (502, "none")
+    assert [arrived(host, "/w") for host in hosts.values()] == [0, 0, 0]
+
+
 def test_the_gateways_own_hostnames_are_forwarded_nowhere(three: Wired) -> None:
     """3.1: what belongs to the gateway is answered by it, whichever cluster that is."""
     answer = three.gateways["c1"].ask("127.0.0.1", "/api/v3/discovery/clusters")
