@@ -142,7 +142,7 @@ def test_without_clusters_every_app_is_served_here(three: Wired) -> None:
 
 
 def test_a_cluster_that_is_not_listed_writes_nothing(three: Wired) -> None:
-    """4.1, 4.5: it owns nothing, and nobody takes its forwards; reads it has hosts for it answers."""
+    """4.1, 4.5: it owns nothing and nobody takes its forwards; what it has hosts for is read."""
     app = three.app("c1")
     hosts = three.hosts_of(app)
     three.follow("c3")
