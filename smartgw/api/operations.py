@@ -25,6 +25,8 @@ from smartgw.api.tokens import Caller, Role
 from smartgw_hosts.strict_json import parse_object
 
 MAX_BODY: Final = 64 << 10
+BODY_SECONDS: Final = 30.0
+"""For a whole body to arrive."""
 _REFUSED_AFTER: Final = 0.005
 """Seconds from a request's head to its 401: longer than the longest look at a credential takes."""
 _MAX_FAULTS = 20
@@ -283,10 +285,7 @@ async def _body(model: type[BaseModel], request: web.Request) -> BaseModel:
         raise ApiError(415, "bad_content_type", "send Content-Type: application/json")
     if "Content-Encoding" in request.headers:
         raise ApiError(415, "bad_content_type", "send the body without Content-Encoding")
-    try:
-        data = await request.read()
-    except web.HTTPRequestEntityTooLarge:
-        raise ApiError(413, "body_too_large", f"send at most {MAX_BODY} bytes") from None
+    data = await _read(request, MAX_BODY)
     try:
         parse_object(data)
         return model.model_validate_json(data, strict=True)
@@ -303,11 +302,21 @@ async def _bytes(media_type: str, most: int, request: web.Request) -> bytes:
         raise ApiError(415, "bad_content_type", f"send Content-Type: {media_type}")
     if "Content-Encoding" in request.headers:
         raise ApiError(415, "bad_content_type", "send the body without Content-Encoding")
+    return await _read(request, most)
+
+
+async def _read(request: web.Request, most: int) -> bytes:
+    """Return the whole body. Raises ApiError, also where the rest of it never comes."""
     data = bytearray()
-    async for some in request.content.iter_any():
-        data += some
-        if len(data) > most:
-            raise ApiError(413, "body_too_large", f"send at most {most} bytes")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for some in request.content.iter_any():
+                data += some
+                if len(data) > most:
+                    raise ApiError(413, "body_too_large", f"send at most {most} bytes")
+    except (ConnectionError, TimeoutError, web.RequestPayloadError):
+        message = f"the body did not come whole within {BODY_SECONDS:g} s"
+        raise ApiError(400, "bad_body", message, pointer="") from None
     return bytes(data)
 
 

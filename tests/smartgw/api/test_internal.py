@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
+from smartgw.api import operations
 from smartgw.api.observed import Observed
 from smartgw.processes.drain import Phase
 from tests.apis import serving
@@ -337,5 +338,29 @@ async def test_a_body_that_nobody_reads_is_no_line_of_the_log(
         fields = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
         status, _, _ = await api.call(path, method=method, headers=fields, body="no gzip" * 9)
         assert status in (200, 401, 404, 405)
+    assert (await api.call("/healthz"))[0] == 200
+    assert [one for one in caplog.records if one.levelname == "ERROR"] == []
+
+
+@pytest.mark.parametrize("ends", ["goes", "waits", "lies"])
+async def test_a_body_that_never_comes_whole(
+    api: Api, ends: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10.3: whoever breaks off is no fault of ours, and whoever waits is not waited for."""
+    monkeypatch.setattr(operations, "BODY_SECONDS", 0.2)
+    reader, writer = await asyncio.open_connection(*api.address.removeprefix("http://").split(":"))
+    head = (
+        f"POST /api/v3/drain HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {api.token}\r\n"
+        "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"
+    )
+    writer.write(head.encode())
+    await writer.drain()
+    await asyncio.sleep(0.05)
+    if ends == "lies":
+        writer.write(b"    \r\nno number\r\n")
+    if ends != "goes":
+        assert (await asyncio.wait_for(reader.readline(), 5)).startswith(b"HTTP/1.1 400 ")
+    writer.close()
+    await asyncio.sleep(0.05)
     assert (await api.call("/healthz"))[0] == 200
     assert [one for one in caplog.records if one.levelname == "ERROR"] == []
