@@ -24,6 +24,7 @@ from smartgw.api.openapi import document
 from smartgw.api.operations import Access, Bound, Call, Guard, Operation, Outcome, Reply
 from smartgw.api.resolve import Resolve
 from smartgw.api.service_rates import ServiceRates
+from smartgw.api.zones import Zones
 from smartgw.metrics import Family, by_label, counter
 
 DESCRIPTION = Operation(
@@ -56,8 +57,10 @@ class Api:
         )
         self._internal: tuple[Bound, ...] = observed.open
         control = Control(lambda: gateway.durable, audit, lambda: gateway.base_domains)
+        zones = Zones(lambda: gateway.dns, audit, lambda: gateway.base_domains)
         self._control: tuple[Bound, ...] = (
             *control.bounds,
+            *zones.bounds,
             *observed.control,
             *Explain(gateway).bounds,
         )

@@ -88,6 +88,10 @@ class ErrorBody(Model):
     )
     name: str | None = Field(default=None, description="The name that is taken.")
     holder: str | None = Field(default=None, description="The app that has it.")
+    line: int | None = Field(
+        default=None, description="The line of the master file, 0 for the file as a whole."
+    )
+    rule: str | None = Field(default=None, description="The rule of zones that would be broken.")
 
 
 class Error(Model):

@@ -52,6 +52,21 @@ _PARAMETERS: Final[Mapping[str, dict[str, Any]]] = {
         "schema": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"},
         "example": "shop-1",
     },
+    "zone": {
+        "description": "The zone's name, with or without the last dot.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 1100},
+        "example": "example.com",
+    },
+    "name": {
+        "description": "The owner of the records: absolute, with or without the last dot.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 1100},
+        "example": "www.example.com",
+    },
+    "type": {
+        "description": "The type of the records: `A`, `TXT`, `TYPE65280`.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 20},
+        "example": "A",
+    },
     "cluster": {
         "description": "The cluster's id.",
         "schema": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"},

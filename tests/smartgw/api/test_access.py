@@ -13,11 +13,19 @@ from tests.smartgw.api import issuing
 from tests.smartgw.api.fakes import FakeGateway, FakeHost, api_of
 from tests.smartgw.api.stores import MemoryStore
 
-PARAMETERS = {"app_id": "shop", "host_id": "h1", "cluster": "east"}
+PARAMETERS = {
+    **{"app_id": "shop", "host_id": "h1", "cluster": "east"},
+    **{"zone": "z", "name": "www.z", "type": "A"},
+}
 BODIES = {
     "put_app": "{}",
     "put_enrolment": '{"key": "ed25519:11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo", "apps": []}',
     "drain": '{"host": "h1"}',
+    "put_zone": '{"nameservers": ["ns."]}',
+    "change_zone": '{"changes": [{"name": "www.z.", "type": "A", "rdata": null}]}',
+    "put_rrset": '{"ttl": 300, "rdata": ["192.0.2.1"]}',
+    "import_zone": "@ SOA ns. root. 1 2 3 4 5\n",
+    "put_app_wildcards": '{"addresses": ["192.0.2.1"]}',
 }
 QUERIES = {"explain": "?host=shop.smart-app.test"}
 
@@ -56,7 +64,7 @@ async def call(
     headers = [("Authorization", field) for field in fields] + list(more.items())
     body = BODIES.get(operation.name)
     if body is not None:
-        headers.append(("Content-Type", "application/json"))
+        headers.append(("Content-Type", operation.takes or "application/json"))
     async with session.request(
         operation.method, place.address + path, data=body, headers=headers
     ) as response:
@@ -117,6 +125,9 @@ async def test_nothing_is_looked_at_before_who_calls(place: Place) -> None:
             ("/api/v3/apps/a", "POST", None),
             ("/api/v3/apps", "DELETE", None),
             ("/api/v3/drain", "GET", None),
+            ("/api/v3/dns/zones/a..b", "GET", None),
+            ("/api/v3/dns/zones/z/file", "PUT", b"x" * 200_000),
+            ("/api/v3/dns/zones/z", "POST", None),
         ):
             async with session.request(method, place.address + path, data=body) as response:
                 assert response.status == 401, path

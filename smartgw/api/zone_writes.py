@@ -1,0 +1,254 @@
+"""How a change of a zone is made: the steps that all writes share (contract 8.6, 10.3).
+
+Owns how conditions, the rules of zones, the store's answers and the audit log meet: a change is
+stored as a whole and told with all that it changes, or refused with 400, 409, 412 or 503. What the
+zone becomes is zones.py's, what may stand in it smartgw_dns's.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, ParamSpec, TypeVar
+
+from smartgw.api.answers import ApiError
+from smartgw.api.aside import Aside
+from smartgw.api.audit import Audit
+from smartgw.api.operations import Call, Reply
+from smartgw.api.records import etag_of
+from smartgw.api.versions import BadCondition, Tags, holds, tags
+from smartgw.nameserver import Nameserver
+from smartgw.state.durable import Conflict, Unavailable
+from smartgw.state.zone_store import ZoneStore
+from smartgw.state.zones import Version
+from smartgw_dns.catalog import Catalog
+from smartgw_dns.changes import Differences, compare
+from smartgw_dns.edits import Change, EditRefused, difference, edit
+from smartgw_dns.lint import Finding
+from smartgw_dns.names import text_of
+from smartgw_dns.shown import difference_json
+from smartgw_dns.whole_zones import compare_whole
+from smartgw_dns.zone import Zone
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LARGE: Final = 2_000
+"""Records of a zone that is worked on beside the event loop."""
+_ATTEMPTS: Final = 6
+_CATCH_UP: Final = 2.0
+"""Seconds for a change that somebody else made to be in force here, before the next attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a zone is to become.
+
+    Attributes:
+        zone: None where it is to go.
+        changes: what is written of it; None for all of it.
+        advice: what is likely not meant.
+    """
+
+    zone: Zone | None
+    changes: Sequence[Change] | None
+    advice: Sequence[Finding] = ()
+
+
+Make = Callable[[Version | None], Plan]
+"""Makes a plan of the zone as it is; raises EditRefused or ApiError. May be called in a thread."""
+
+
+class ZoneWrites:
+    """`dns` gives the zones of the gateway."""
+
+    def __init__(self, dns: Callable[[], Nameserver], audit: Audit) -> None:
+        self._dns = dns
+        self._audit = audit
+        self.aside = Aside()
+
+    def known(self) -> Nameserver:
+        """The zones, when they are known. Raises ApiError."""
+        dns = self._dns()
+        if dns.store is None:
+            raise _unavailable("this gateway keeps no state; its settings name no store")
+        if not dns.known:
+            raise _unavailable("the zones are not known yet, for the bus has not been there")
+        return dns
+
+    async def change(
+        self,
+        call: Call,
+        origin: bytes,
+        make: Make,
+        *,
+        action: str,
+        dry_run: bool,
+        subject: Mapping[str, str] | None = None,
+        exists: Callable[[Version | None], bool] | None = None,
+        large: bool = False,
+    ) -> Reply:
+        """Make what `make` plans, on the conditions of the call.
+
+        `exists` tells whether the thing is there that is written; by default the zone. `large`:
+        what is sent is, whatever the zone.
+        """
+        match, none_match = tags_of(call, "If-Match"), tags_of(call, "If-None-Match")
+        for _ in range(_ATTEMPTS):
+            dns = self.known()
+            before = await self._newest(dns, origin, look=not dry_run)
+            there = before is not None if exists is None else exists(before)
+            _check(match, none_match, before, there=there)
+            plan = await self._work(large or _is_large(before, None), make, before)
+            if before is not None and plan.zone is before.zone:
+                return _reply(origin, before, plan, _NOTHING, dry_run=dry_run)
+            large = large or _is_large(before, plan.zone)
+            told = await self._work(large, _compared, dns.zones.catalog, before, plan)
+            if dry_run:
+                return _reply(origin, before, plan, told, dry_run=True)
+            try:
+                after = await _store(dns, before, plan)
+            except Conflict:
+                if match is not None or none_match is not None:
+                    message = "somebody else changed the zone at this moment; read it again"
+                    raise ApiError(412, "precondition_failed", message) from None
+                continue
+            except Unavailable as error:
+                raise _not_stored(error) from None
+            whole = {"zone": text_of(origin), **(subject or {})}
+            states = [None if zone is None else _summary(zone) for zone in (before, after)]
+            await self._audit.note(call.service, call.request_id, action, whole, *states)
+            status = 200 if there or plan.zone is None else 201
+            return _reply(origin, after, plan, told, dry_run=False, status=status)
+        message = "others changed the zone at the same time, again and again; nothing is stored"
+        raise ApiError(409, "conflict", message)
+
+    async def _newest(self, dns: Nameserver, origin: bytes, *, look: bool) -> Version | None:
+        """Return a zone as it is in force, when all that was heard of it is.
+
+        `look`: hear of what other gateways have written a moment ago.
+        """
+        store = dns.store
+        assert store is not None
+        try:
+            if look:
+                await store.durable.look()
+            async with asyncio.timeout(_CATCH_UP):
+                await dns.zones.reach(origin, store.durable.desired.revision)
+        except Unavailable as error:
+            raise _not_stored(error) from None
+        except TimeoutError:
+            raise _unavailable("the zone is still being made; ask again") from None
+        return dns.zones.version(origin)
+
+    async def _work(self, large: bool, work: Callable[P, T], *args: P.args, **kw: P.kwargs) -> T:
+        """Do what takes long beside the loop. Raises ApiError for what zones do not allow."""
+        try:
+            if large:
+                return await self.aside.run(work, *args, **kw)
+            return work(*args, **kw)
+        except EditRefused as error:
+            more = {"rule": error.why.value, "name": text_of(error.owner)}
+            raise ApiError(409, "zone_rule", str(error), more=more) from None
+
+
+def edited(before: Version | None, changes: Sequence[Change]) -> Plan:
+    """Return the plan to make these changes to a zone. Raises EditRefused."""
+    assert before is not None, "a zone that is there is edited"
+    return Plan(edit(before.zone, changes), changes)
+
+
+def _is_large(before: Version | None, after: Zone | None) -> bool:
+    zones = (None if before is None else before.zone, after)
+    return any(zone is not None and zone.records > LARGE for zone in zones)
+
+
+async def _store(dns: Nameserver, before: Version | None, plan: Plan) -> Version | None:
+    store: ZoneStore | None = dns.store
+    assert store is not None
+    if plan.zone is None:
+        assert before is not None
+        await store.delete(before)
+        return None
+    touched: Collection[bytes] | None = None
+    if plan.changes is not None:
+        touched = {change.owner.lower() for change in plan.changes} | {plan.zone.origin}
+    head = await store.put(before, plan.zone, touched)
+    return Version(plan.zone, head, ())
+
+
+def _compared(catalog: Catalog, before: Version | None, plan: Plan) -> Differences:
+    """Return the answers that a plan changes."""
+    if before is None or plan.zone is None:
+        return compare_whole(catalog, None if before is None else before.zone, plan.zone)
+    changes = plan.changes
+    if changes is None:
+        changes = difference(before.zone, plan.zone)
+    return compare(before.zone, plan.zone, changes)
+
+
+def _reply(
+    origin: bytes,
+    now: Version | None,
+    plan: Plan,
+    told: Differences,
+    *,
+    dry_run: bool,
+    status: int = 200,
+) -> Reply:
+    """`now`: what is in force after it, or before where nothing was stored."""
+    etag = None if now is None else etag_of(now.head)
+    zone = plan.zone
+    body = {
+        "zone": text_of(origin),
+        "serial": None if zone is None else zone.serial,
+        "records": 0 if zone is None else zone.records,
+        "etag": etag,
+        "dry_run": dry_run,
+        "changed": told is not _NOTHING,
+        "own": list(map(difference_json, told.own)),
+        "others": list(map(difference_json, told.others)),
+        "complete": told.complete,
+        "advice": [
+            {"advice": one.advice.value, "name": text_of(one.name), "message": one.message}
+            for one in plan.advice
+        ],
+    }
+    return Reply(body, status, etag)
+
+
+_NOTHING: Final = Differences((), (), complete=True)
+
+
+def _summary(version: Version) -> dict[str, Any]:
+    return {
+        "serial": version.zone.serial,
+        "records": version.zone.records,
+        "etag": etag_of(version.head),
+    }
+
+
+def _check(
+    match: Tags | None, none_match: Tags | None, now: Version | None, *, there: bool
+) -> None:
+    etag = None if now is None else etag_of(now.head)
+    if not holds(match, None, etag):
+        shown = "does not exist" if etag is None else f"is at {etag}"
+        raise ApiError(412, "precondition_failed", f"the zone {shown}; read it again")
+    if not holds(None, none_match, etag if there else None):
+        raise ApiError(412, "precondition_failed", "it is there already; read it again")
+
+
+def tags_of(call: Call, name: str) -> Tags | None:
+    try:
+        return tags(call.request.headers.getall(name, ()))
+    except BadCondition as error:
+        raise ApiError(400, "bad_parameter", f"{name}: {error}", parameter=name) from None
+
+
+def _not_stored(error: Unavailable) -> ApiError:
+    again = "; it may be stored all the same: send it again" if error.sent else ""
+    return _unavailable(f"{error.reason}{again}")
+
+
+def _unavailable(reason: str) -> ApiError:
+    return ApiError(503, "state_unavailable", reason, fields={"Retry-After": "1"})
