@@ -113,12 +113,13 @@ class View:
         self._revision = max(self._revision, entry.revision)
         if not swept:
             self._told = entry.revision
+        gone = entry.value is None and self._draft.stored(entry.key) is None
         if not self._draft.take(entry, self._sweep, swept=swept):
             return
         self._settling.note(1)
         if self.replaced:
             return  # in force as a whole, at its end
-        if swept and entry.revision <= self._told:
+        if swept and entry.revision <= self._told and not gone:
             self.counters["healed"] += 1
             self._say(logging.WARNING, "healed", "state: a change that was missed was found")
         if self._flushing is None:
@@ -138,8 +139,6 @@ class View:
             self._draft = Draft(self.desired)
         for key in missed:
             self._draft.forget(key, sweep)
-        if missed and not sweep.replace:
-            self.counters["healed"] += len(missed)
         if not sweep.replace:
             self.counters["healed"] += len(missed)
         self._bucket = sweep.bucket

@@ -76,6 +76,16 @@ async def test_a_write_is_for_the_revision_that_it_saw(gateways: Gateways) -> No
     assert (await other.store.write(SHOP, 0)).revision > second.revision
 
 
+async def test_what_was_deleted_long_ago_was_not_missed(gateways: Gateways) -> None:
+    """Control plane: only a change that did not come is told as one that was missed."""
+    gateway = await gateways.add(reconcile=0.2)
+    await gateway.store.write(SHOP)
+    await gateway.store.delete(app_key("shop"))
+    sweeps = gateway.store.counters["sweeps"]
+    await until(lambda: gateway.store.counters["sweeps"] > sweeps + 1)
+    assert gateway.store.counters["healed"] == 0
+
+
 async def test_one_label_one_app(gateways: Gateways) -> None:
     """3.3, 5: a name is one app's; a conflict carries the holder, the gateway's own have none."""
     one, other = await gateways.add(), await gateways.add()
