@@ -31,7 +31,7 @@ from smartgw.processes import counting
 from smartgw.processes.drain import Phase
 from smartgw.processes.reload import FIXED
 from smartgw.routing.forwarding import MarkFault
-from smartgw.state import last_good, state
+from smartgw.state import last_desired, last_good, shared, state, store
 from smartgw.state.sealed import Fault
 from smartgw_hosts import keyfile, pool, wire
 from smartgw_hosts.challenge import Proof
@@ -425,6 +425,10 @@ def test_what_readiness_says_is_described() -> None:
         state.State.degraded,
         last_good.LastGood.missing,
         last_good.LastGood.degraded,
+        last_desired.LastDesired.missing,
+        shared.SharedState.missing,
+        shared.SharedState.degraded,
+        store.Store.degraded,
         credentials.Credentials.degraded,
         counting.Counting.degraded,
         directory.worries,
@@ -438,7 +442,7 @@ def test_what_readiness_says_is_described() -> None:
 def test_faults_of_the_snapshot_are_described() -> None:
     """11.2: so is each reason for which a snapshot is refused."""
     text = section("operations.md", "## What outlives a restart")
-    assert set(Fault) == set(named(text.partition("A snapshot is refused")[2]))
+    assert set(Fault) == set(named(text.partition("Such a file is refused")[2]))
 
 
 def test_phases_and_fixed_settings_are_described() -> None:

@@ -84,7 +84,7 @@ def test_the_composed_gateways_settings_are_accepted(tmp_path: Path) -> None:
     """11.5: the variables of compose.yaml are a configuration."""
     settings = composed(tmp_path)
     assert settings.cluster == "eu-1"
-    assert len(ENVIRONMENT) == 10
+    assert len(ENVIRONMENT) == 11
 
 
 def test_the_composed_commands_are_accepted() -> None:
