@@ -375,6 +375,7 @@ MEANT = (
         "a query without a question but with a cookie",
         lambda it: _asks(it, "+header-only"),
     ),
+    Meant("a malformed client subnet", lambda it: _asks(it, "+ednsopt=8:abcd")),
     Meant(
         "NOTIFY and UPDATE",
         lambda it: (
