@@ -27,6 +27,8 @@ COMMANDS = {
     "hosts": "",
     "enrol": "",
     "explain": "",
+    "zones": "",
+    "dig": "",
     "token": "gateway",
     "replay": "gateway",
     "worker": "gateway",

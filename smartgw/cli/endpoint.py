@@ -25,6 +25,8 @@ ENDPOINT_VARIABLE = "SMARTGW_ENDPOINT"
 TOKEN_VARIABLE = "SMARTGW_TOKEN"
 TOKEN_FILE_VARIABLE = "SMARTGW_TOKEN_FILE"
 TIMEOUT = 10.0
+LONG_TIMEOUT = 120.0
+"""For a body that is not JSON: a zone of 100,000 records takes ten seconds to be read."""
 MAX_ANSWER = 64 << 20
 MAX_TOKEN = 16_384
 # RFC 6750 2.1.
@@ -36,6 +38,10 @@ The gateway is the one of --endpoint, else ${ENDPOINT_VARIABLE}, else those of a
 ${TOKEN_VARIABLE} or ${TOKEN_FILE_VARIABLE}, else the demo's; without any, the file that the
 gateway made for the operator of its machine, which its own user (and root) can read.
 """
+
+
+Body = Mapping[str, object] | bytes | None
+"""What is sent: JSON, or bytes whose Content-Type is among the fields."""
 
 
 class Unreachable(Exception):
@@ -52,11 +58,17 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a gateway said: `body` is its JSON, None when there was none."""
+    """What a gateway said.
+
+    Attributes:
+        body: its JSON, None when there was none; bytes of another media type that was asked for.
+        fields: of its header, names in lower case.
+    """
 
     status: int
     body: Any
     etag: str | None
+    fields: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def error(self) -> str:
@@ -149,7 +161,7 @@ def ask(
     endpoint: Endpoint,
     method: str,
     path: str,
-    body: Mapping[str, object] | None = None,
+    body: Body = None,
     fields: Mapping[str, str] | None = None,
 ) -> Answer:
     """Send a request; as the operator of the machine, where no token is known and one is needed.
@@ -169,7 +181,7 @@ def ask_any(
     gateways: Sequence[Endpoint],
     method: str,
     path: str,
-    body: Mapping[str, object] | None = None,
+    body: Body = None,
     fields: Mapping[str, str] | None = None,
 ) -> tuple[Endpoint, Answer]:
     """Ask the first of several gateways that is there, for what all of them know alike.
@@ -198,18 +210,21 @@ def _ask(
     endpoint: Endpoint,
     method: str,
     path: str,
-    body: Mapping[str, object] | None,
+    body: Body,
     fields: Mapping[str, str],
 ) -> tuple[Answer, str, str]:
     """Return the answer, the challenge of a 401, and the address that was asked."""
     sent = {"Accept": "application/json", **fields}
     data = None
-    if body is not None:
-        data = json.dumps(body)
+    if isinstance(body, bytes):
+        data = body
+    elif body is not None:
+        data = json.dumps(body).encode()
         sent["Content-Type"] = "application/json"
     connection = None
     try:
-        connection = _connection(endpoint.address)
+        long = isinstance(body, bytes) or sent["Accept"] != "application/json"
+        connection = _connection(endpoint.address, LONG_TIMEOUT if long else TIMEOUT)
         if endpoint.token is not None:
             sent["Authorization"] = f"Bearer {endpoint.token}"
         connection.connect()
@@ -217,8 +232,13 @@ def _ask(
         connection.request(method, path, data, sent)
         response = connection.getresponse()
         text = response.read(MAX_ANSWER)
-        value = json.loads(text) if text else None
-        answer = Answer(response.status, value, response.headers.get("ETag"))
+        told = {name.lower(): value for name, value in response.headers.items()}
+        wanted = sent["Accept"]
+        if wanted != "application/json" and told.get("content-type") == wanted:
+            value: Any = text
+        else:
+            value = json.loads(text) if text else None
+        answer = Answer(response.status, value, response.headers.get("ETag"), told)
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise Unreachable(
@@ -228,7 +248,7 @@ def _ask(
     finally:
         if connection is not None:
             connection.close()
-    if not isinstance(value, dict | None):
+    if not isinstance(value, dict | bytes | None):
         raise Unreachable(
             f"{endpoint.address} answered {path} with {response.status}; "
             "name the internal listener of a gateway with --endpoint HOST:PORT"
@@ -236,14 +256,14 @@ def _ask(
     return answer, response.headers.get("WWW-Authenticate") or "", peer
 
 
-def _connection(address: str) -> http.client.HTTPConnection:
+def _connection(address: str, timeout: float) -> http.client.HTTPConnection:
     if "://" not in address:
-        return http.client.HTTPConnection(address, timeout=TIMEOUT)
+        return http.client.HTTPConnection(address, timeout=timeout)
     url = urlsplit(address)
     if url.scheme not in ("http", "https") or not url.hostname or url.path.strip("/"):
         raise ValueError("write HOST:PORT, or http:// or https:// and a host")
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-    return kind(url.hostname, url.port, timeout=TIMEOUT)
+    return kind(url.hostname, url.port, timeout=timeout)
 
 
 def _written_token(challenge: str, address: str, peer: str) -> str | None:

@@ -11,13 +11,11 @@ from aiohttp import ClientSession
 from multidict import CIMultiDict
 
 from smartgw.nameserver import Nameserver
-from smartgw.state.desired import Stored
-from smartgw.state.records import Record
 from tests.apis import serving
 from tests.dns.zones import ask, wire
 from tests.smartgw.api import issuing
-from tests.smartgw.api.fakes import SETTINGS, FakeGateway, api_of
-from tests.smartgw.api.stores import MemoryStore
+from tests.smartgw.api.fakes import FakeGateway, api_of
+from tests.smartgw.api.zone_stores import Store, with_zones
 
 ZONES = "/api/v3/dns/zones"
 FILE = """\
@@ -34,27 +32,6 @@ alias CNAME www
 GONE = {"name": "a.example.com.", "type": "A", "rdata": None}
 RDATA = {"pointer": "/rdata"}
 BESIDE, SEVERAL = {"rule": "cname_and_other_data"}, {"rule": "several_records"}
-
-
-class Store(MemoryStore):
-    """A store in memory whose zones come into force in `dns`."""
-
-    dns: Nameserver
-    stalled = False
-
-    async def write(self, record: Record, expect: int | None = None) -> Stored:
-        stored = await super().write(record, expect)
-        self._tell()
-        return stored
-
-    async def delete(self, key: str, expect: int | None = None) -> Stored | None:
-        stored = await super().delete(key, expect)
-        self._tell()
-        return stored
-
-    def _tell(self) -> None:
-        known = {zone.origin for zone in self.dns.zones.catalog}
-        self.dns.follow(self.desired, known | {head.origin for head in self.desired.zones()})
 
 
 class Api:
@@ -103,10 +80,7 @@ class Api:
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[Api]:
     """The API of a gateway with a store in memory."""
-    store = Store()
-    dns = store.dns = Nameserver(SETTINGS, (), store, None)
-    dns.start()
-    dns.follow(store.desired, ())
+    store, dns = with_zones()
     gateway = FakeGateway(dns=dns, durable=store)
     made, credentials = api_of(gateway, issuing.auth(tmp_path))
     credentials.start()
