@@ -8,8 +8,7 @@ out. Which host of a cluster gets a request is choice.py's, what may be sent aga
 import copy
 import hashlib
 from collections import deque
-from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 
 from smartgw.peers.directory import View
 from smartgw_hosts.clusters import State
@@ -25,15 +24,15 @@ _RETRY_SHARE, _RETRY_SECONDS, _RETRIES_A_SECOND = 0.2, 10, 10
 _ORDERS_KEPT = 4_096
 
 
-class Place(Enum):
-    """Where an attempt goes."""
+class Place(IntEnum):
+    """Where an attempt goes. A number, as `Outcome` is: the tables are asked for each answer."""
 
     LOCAL = auto()
     OWNER = auto()
     PEER = auto()
 
 
-class Outcome(Enum):
+class Outcome(IntEnum):
     """How an attempt ended, as far as it matters for what follows."""
 
     ANSWERED = auto()
@@ -94,16 +93,19 @@ WRITE: dict[Place, dict[Outcome, Then]] = {
 """What follows for every other method; a write goes to no peer but the owner."""
 
 
-@dataclass(frozen=True, slots=True)
 class Attempt:
     """Send the request to this cluster, and wait for the answer's head until `due`.
 
     Then ask `Course.others`: an attempt is cut short only where somebody else would be asked.
+    Never changed; no dataclass, for one is made for each request that is forwarded.
     """
 
-    place: Place
-    cluster: str
-    due: float
+    __slots__ = ("cluster", "due", "place")
+
+    def __init__(self, place: Place, cluster: str, due: float) -> None:
+        self.place = place
+        self.cluster = cluster
+        self.due = due
 
 
 def owner_elsewhere(view: View, app_id: str) -> str | None:
