@@ -256,8 +256,8 @@ PROXIES = (
     ),
     Proxy(
         "smartgw_dead-owner",
-        "two gateways: the owner is dead, and a third cluster serves by failover",
+        "two gateways: the owner is dead, and a third cluster serves reads by failover",
         lambda site: forwarding(site, dead_owner=True),
-        cases=FORWARDED,
+        cases=tuple(case for case in FORWARDED if case.startswith("get")),
     ),
 )
