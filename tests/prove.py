@@ -322,6 +322,12 @@ CHECKS = (
         ),
     ),
     Check(
+        "state-rolling",
+        "Every gateway and every bus server of three clusters restarted in turn under load and "
+        "writes: nothing lost, 0 failed requests, one digest.",
+        ("python", "-m", "tests.drills.restarts"),
+    ),
+    Check(
         "registered",
         "100,000 apps with 1,000,000 hostnames: ready within 60 s, below 1 KiB a route, a change "
         "in force in under 50 ms of work, traffic's p99 within 1.5x; read anew and restored under "

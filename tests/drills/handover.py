@@ -47,8 +47,10 @@ class Load:
         self.process.stdin.flush()
 
 
-def start_load(gateway: Gateway, host: Host, args: argparse.Namespace) -> Load:
-    """Start the load program, which is also the host from now on."""
+def start_load(
+    gateway: Gateway, host: Host, args: argparse.Namespace, hostname: str | None = None
+) -> Load:
+    """Start the load program, which is also the host from now on; it asks for `hostname`."""
     port = free_port()
     parent = os.getpid()
     process = subprocess.Popen(
@@ -56,7 +58,7 @@ def start_load(gateway: Gateway, host: Host, args: argparse.Namespace) -> Load:
             *(sys.executable, "-m", "tests.drills.load"),
             *("--cluster", host.cluster.cluster_id, "--host-id", host.host_id),
             *("--host-port", str(port), "--gateway-port", str(gateway.port)),
-            *("--hostname", host.hostname, "--handler-ms", str(args.handler_ms)),
+            *("--hostname", hostname or host.hostname, "--handler-ms", str(args.handler_ms)),
             *("--clients", str(args.clients), "--keeping", str(args.keeping)),
         ],
         stdin=subprocess.PIPE,
