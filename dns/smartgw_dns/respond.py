@@ -16,12 +16,12 @@ import dns.rcode
 
 from smartgw_dns.catalog import Catalog
 from smartgw_dns.cookies import CLIENT_BYTES, SERVER_BYTES, is_ours, server_cookie
-from smartgw_dns.lookup import ANY, NOT_ASKED, OFF_ZONE
+from smartgw_dns.lookup import ANY, DS, NOT_ASKED, OFF_ZONE
 from smartgw_dns.query import HEADER, IN, OPT_BYTES, TYPE_AND_CLASS, Edns, Query, other, plain
 from smartgw_dns.rates import Rates, Verdict
 from smartgw_dns.table import Table
 from smartgw_dns.written import MOST_BYTES, Written, write, write_for
-from smartgw_dns.zone import Entry, Fit, Zone
+from smartgw_dns.zone import CNAME, Entry, Fit, Place, Zone
 
 PAYLOAD = 1_232
 """Octets of UDP that pass unfragmented nearly everywhere, which we take and send at most."""
@@ -219,7 +219,9 @@ class Responder:
         if zone is None:
             return _NOT_OURS
         place = zone.place(key)
-        known = (place.key, qtype, place.fit, len(qname))
+        # What has not this type at all is told alike of every type that is not there.
+        kind = 0 if _lacks(place, key, qtype) else qtype
+        known = (place.key, kind, place.fit, len(qname))
         written = self._written.get(known)
         if written is None:
             written, may_keep = write_for(self._catalog, zone, place, qname, qtype)
@@ -276,6 +278,18 @@ class Responder:
             return opt
         mine = server_cookie(self._secret, cookie, address.encode(), int(self._wall()))
         return opt[: -CLIENT_BYTES - SERVER_BYTES] + cookie + mine
+
+
+def _lacks(place: Place, key: bytes, qtype: int) -> bool:
+    """Say whether the answer is the same for all types that a name has not: of a name that does not
+    exist, of one in another zone, or of one whose entry has neither the type nor a CNAME.
+    """
+    if place.fit is Fit.DNAME or qtype == ANY:
+        return False
+    if place.fit is Fit.CUT:
+        return qtype != DS or len(place.key) < len(key)
+    entry = place.entry
+    return place.fit is Fit.MISSING or (entry.get(qtype) is None and entry.get(CNAME) is None)
 
 
 @cache
