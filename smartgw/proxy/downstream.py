@@ -239,8 +239,10 @@ class Http1Downstream(ClientSide):
     def _opens_link(self, request: RequestHead, now: float) -> bool:
         """Answer a peer's gateway that opens a link; False: it is a request like any other."""
         kept = self._listening.deadlines.keepalive
+        if self._link is not None:
+            return False
         opened = self._listening.marks.open(request, request.noted[LINK], kept)
-        if opened is None or self._link is not None:
+        if opened is None:
             return False
         self._link, answer = opened
         self.transport.write(answer)
