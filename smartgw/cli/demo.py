@@ -12,6 +12,7 @@ import json
 import os
 import shlex
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -123,6 +124,7 @@ class Running:
                 self.hosts[cluster.cluster_id][host_id] = self._child(cluster, host_id, command)
         self._wait(signals, lambda: all(_ready(cluster) for cluster in self.clusters))
         self._wait(signals, lambda: _registered(self.clusters[0], self.tokens["service"]))
+        self._wait(signals, lambda: all(_resolves(cluster) for cluster in self.clusters))
         # Any gateway may pass a request on to any other, so apps are asked when all are ready.
         self._wait(signals, lambda: all(_serves(cluster) for cluster in self.clusters))
 
@@ -155,7 +157,7 @@ class Running:
                     "api_hostname": cluster.api_hostname,
                     "nats": cluster.nats,
                     "valkey": cluster.valkey,
-                    "dns": None,
+                    "dns": cluster.dns,
                     "pids": {
                         "gateway": [self.gateways[cluster.cluster_id].pid],
                         "nats": self.buses[cluster.cluster_id].pid,
@@ -214,8 +216,8 @@ def _ready(cluster: Cluster) -> bool:
 
 
 def _registered(cluster: Cluster, token: str) -> bool:
-    """Have the platform know the demo's apps, so that they can be suspended and changed; whether it
-    does. What was decided about them in an earlier demo stays.
+    """Have the platform know the demo's apps, so that they can be suspended and changed, and where
+    their hostnames lead; whether it does. What was decided about apps in an earlier demo stays.
     """
     gateway = Endpoint(cluster.internal, token)
     try:
@@ -223,9 +225,26 @@ def _registered(cluster: Cluster, token: str) -> bool:
             ask(gateway, "PUT", f"/api/v3/apps/{app_id}", {}, {"If-None-Match": "*"})
             for app_id in APPS
         ]
+        there = {"addresses": ["127.0.0.1"]}
+        named = ask(gateway, "PUT", "/api/v3/dns/app-wildcards", there)
     except Unreachable:
         return False
-    return all(answer.status in (201, 412) for answer in answers)
+    return named.status == 200 and all(answer.status in (201, 412) for answer in answers)
+
+
+def _resolves(cluster: Cluster) -> bool:
+    """Whether the gateway answers for the hostname of an app over the wire."""
+    name = b"".join(bytes((len(x),)) + x.encode() for x in (APPS[0], *BASE_DOMAIN.split(".")))
+    query = b"\0\1\0\0\0\1\0\0\0\0\0\0%b\0\0\1\0\1" % name
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.settimeout(0.5)
+        try:
+            sock.connect(("127.0.0.1", cluster.dns_port))
+            sock.send(query)
+            answer = sock.recv(512)
+        except OSError:
+            return False
+    return answer[3] & 0xF == 0 and answer[7] == 1
 
 
 def _serves(cluster: Cluster) -> bool:

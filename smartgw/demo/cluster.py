@@ -26,6 +26,7 @@ APPS = ("shop", "blog")
 CLUSTER_IDS = ("east", "north", "west", "south", "c5", "c6", "c7")
 INTERNAL_PORT = 9080
 NATS_PORT = 4222
+DNS_PORT = 5300
 VALKEY_PORT = 6379
 HEARTBEAT = 1.0
 """Seconds; also how soon after its start the gateway is ready, so that nobody waits for it."""
@@ -37,10 +38,17 @@ class Ports:
     def __init__(self) -> None:
         self._chosen: set[int] = set()
 
-    def choose(self, wanted: int = 0) -> int:
-        """`wanted` where it is free, any other one where it is not (or is 0)."""
+    def choose(self, wanted: int = 0, *, datagrams: bool = False) -> int:
+        """`wanted` where it is free, any other one where it is not (or is 0); `datagrams`: free of
+        UDP, too.
+        """
         port = wanted
-        while not 0 < port < 65536 or port in self._chosen or not _is_free(port):
+        while (
+            not 0 < port < 65536
+            or port in self._chosen
+            or not _is_free(port)
+            or (datagrams and not _takes_datagrams(port))
+        ):
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 port = probe.getsockname()[1]
@@ -62,6 +70,15 @@ def _is_free(port: int) -> bool:
                 probe.listen(1)
             except OSError:
                 return False
+    return True
+
+
+def _takes_datagrams(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind(("0.0.0.0", port))
+        except OSError:
+            return False
     return True
 
 
@@ -93,6 +110,7 @@ class Cluster:
     nats_port: int
     route_port: int
     valkey_port: int
+    dns_port: int
     host_ids: tuple[str, ...]
     taken: tuple[Taken, ...] = ()
 
@@ -111,6 +129,10 @@ class Cluster:
     @property
     def valkey(self) -> str:
         return f"127.0.0.1:{self.valkey_port}"
+
+    @property
+    def dns(self) -> str:
+        return f"127.0.0.1:{self.dns_port}"
 
     @property
     def api_hostname(self) -> str:
@@ -260,6 +282,7 @@ class Cluster:
                 # Two servers would have to agree both, so that neither might fail.
                 "replicas": 3 if len(clusters) > 2 else 1,
             },
+            "dns": {"listen": [self.dns]},
             "log": {
                 "access": str(self.file("access.log")),
                 "audit": str(self.file("audit.log")),
@@ -287,7 +310,9 @@ def plan(count: int, hosts: int, port: int, folder: Path) -> list[Cluster]:
             *(INTERNAL_PORT + index, NATS_PORT + index, VALKEY_PORT + index),
         )
         used = tuple(map(ports.choose, wanted))
-        taken = (Taken(*pair) for pair in zip(wanted, used, strict=True))
+        dns = ports.choose(DNS_PORT + index, datagrams=True)
+        pairs = [*zip(wanted, used, strict=True), (DNS_PORT + index, dns)]
+        taken = (Taken(*pair) for pair in pairs)
         clusters.append(
             Cluster(
                 cluster_id=cluster_id,
@@ -296,6 +321,7 @@ def plan(count: int, hosts: int, port: int, folder: Path) -> list[Cluster]:
                 internal_port=used[1],
                 nats_port=used[2],
                 valkey_port=used[3],
+                dns_port=dns,
                 route_port=ports.choose(),
                 host_ids=tuple(f"{cluster_id}-{number}" for number in range(1, hosts + 1)),
                 taken=tuple(pair for pair in taken if pair.wanted not in (0, pair.used)),

@@ -22,7 +22,7 @@ def introduction(facts: Facts, folder: Path, pid: int, command: str, where: str)
         yield f"cluster {cluster['id']}: gateway on {cluster['http']} (pid {pids['gateway'][0]})"
         yield f"  hosts {hosts}"
         yield (
-            f"  bus {cluster['nats']} (pid {pids['nats']}), internal API "
+            f"  bus {cluster['nats']} (pid {pids['nats']}), DNS {cluster['dns']}, internal API "
             f"http://{cluster['internal']}"
         )
     yield f"files and logs: {folder}"
@@ -43,6 +43,7 @@ def introduction(facts: Facts, folder: Path, pid: int, command: str, where: str)
 def _first_steps(facts: Facts, command: str, where: str) -> Lines:
     first, app = facts["clusters"][0], facts["apps"][0]
     origin = _origin(app["hostname"], first)
+    host, _, port = first["dns"].rpartition(":")
     lines = [
         (f"curl {origin}/echo", "what the app was sent"),
         (f"curl -N {origin}/sse", "an event a second"),
@@ -52,6 +53,9 @@ def _first_steps(facts: Facts, command: str, where: str) -> Lines:
         (f"{command} status{where}", "gateways, hosts and apps"),
         (f"{command} apps suspend {app['app_id']}{where}", "503 at every gateway; then: resume"),
         (f"{command} explain {app['hostname']}{where}", "what a request would get, and why"),
+        (f"dig @{host} -p {port} {app['hostname']}", "DNS for all apps, also those to come"),
+        (f"{command} dig {app['hostname']}{where}", "the same over HTTP, as a session"),
+        (f"{command} zones show {facts['base_domain']}{where}", "the zone behind both"),
     ]
     owner = _cluster(facts, app["owner"])
     if len(owner["pids"]["hosts"]) > 1:

@@ -64,6 +64,25 @@ def test_it_prints_lines_to_copy_and_pages_to_open(demo: Demo) -> None:
     assert len({line.index("  # ") for line in commands}) == 1, "comments are aligned"
 
 
+def test_names_of_apps_resolve(demo: Demo) -> None:
+    """12.1, 8.4: the lines that it prints resolve any app's hostname, by the wire and over HTTP."""
+    printed = [line.partition("  # ")[0].split() for line in demo.lines if " dig " in line]
+    (wire,) = [words for words in printed if words[0] == "dig"]
+    assert wire[1:4] == [
+        *("@127.0.0.1", "-p", demo.facts()["clusters"][0]["dns"].rpartition(":")[2]),
+    ]
+    done = subprocess.run([*wire, "+short"], capture_output=True, text=True, timeout=10)
+    assert done.stdout == "127.0.0.1\n"
+    for words, said in (
+        (("dig", "to-come.smart-app.localhost"), "to-come.smart-app.localhost. 300 A 127.0.0.1\n"),
+        (("dig", "elsewhere.test"), ";; 118 of 120 queries left of this session\n"),
+        (("zones", "show", "smart-app.localhost", "--type", "NS"), " ns.smart-app.localhost.\n"),
+    ):
+        command = [sys.executable, "-m", "smartgw", *words, "--dir", str(demo.folder)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        assert said in done.stdout
+
+
 def test_ready_is_ready(tmp_path: Path) -> None:
     """12.1, 11.3: when READY is printed the gateway is ready, and an unknown hostname is a 404."""
     with Demo(tmp_path, "--port", "0", "--hosts", "1", "--clusters", "1") as demo:
