@@ -72,7 +72,8 @@ class Traffic:
         self._bounds = Bounds()
         self._watch = Deadlines(loop, _shortest(settings))
         self.pools = Pools(settings, loop, self._watch, self._bounds, on_suspect)
-        self.pools.dialler.own = own
+        self._own = own
+        self.pools.dialler.avoid(own, frozenset())
         self._path = Path(settings, self.pools, self.counters, self.log, _own_route(api))
         self._path.ask_for_clusters = on_stale
         self.pools.path = self._path
@@ -219,7 +220,7 @@ class Traffic:
             self._links.follow(view, self._ring)
 
     def _gateways_are_at(self, endpoints: Endpoints) -> None:
-        self.pools.dialler.peers = endpoints
+        self.pools.dialler.avoid(self._own, endpoints)
 
     def _publish(self, snapshot: Snapshot) -> None:
         self._path.snapshot = snapshot

@@ -68,6 +68,8 @@ class Challenging:
 
 
 Proven = asyncio.Future[Verdict]
+Places = frozenset[tuple[str, int]]
+"""IP addresses and ports."""
 
 
 class Dialler:
@@ -81,10 +83,8 @@ class Dialler:
         bounds: Bounds,
     ) -> None:
         self.path: Path
-        self.own: frozenset[tuple[str, int]] = frozenset()
-        """(ip, port) of every gateway listener of ours: never dialled (contract 2.5)."""
-        self.peers: frozenset[tuple[str, int]] = frozenset()
-        """(ip, port) of every gateway of the directory: no host is there (contract 2.5)."""
+        self._own: Places = frozenset()
+        self._gateways: Places = frozenset()
         self._loop = loop
         self._deadlines = deadlines
         self._bounds = bounds
@@ -101,6 +101,10 @@ class Dialler:
         self._issue_clock = IssueClock()
         self._tls_ca = settings.upstream.tls_ca
         self._tls: ssl.SSLContext | None = None
+
+    def avoid(self, own: Places, listed: Places) -> None:
+        """Dial no host where a listener of ours is, or a gateway that the directory lists."""
+        self._own, self._gateways = own, own | listed
 
     async def dial(
         self, host_id: str, address: str, key: PublicKey, prove: bool
@@ -250,13 +254,13 @@ class Dialler:
                 address.host, address.port, type=socket.SOCK_STREAM
             )
             resolved = [str(entry[4][0]) for entry in found]
-        return endpoints(address, resolved, self._networks, self.own | self.peers)
+        return endpoints(address, resolved, self._networks, self._gateways)
 
     def _is_own(self, transport: asyncio.BaseTransport, endpoint: Endpoint) -> bool:
         """Whether we reached a listener of ours that is bound to every address of this machine."""
         if not any(
             port == endpoint.port and ipaddress.ip_address(ip).is_unspecified
-            for ip, port in self.own
+            for ip, port in self._own
         ):
             return False
         here, there = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
