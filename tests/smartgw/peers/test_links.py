@@ -9,6 +9,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -548,3 +549,19 @@ def test_a_new_key_is_taken_with_overlap(clusters: Federation, app: str) -> None
         for method in ("GET", "POST"):
             assert gateway.ask(host.hostname, "/", method).status == 200
     host.stop()
+
+
+def test_workers_forward_and_receive(tmp_path: Path) -> None:
+    """11.1, 4.5: each of several processes opens links of its own and takes them, over TLS too."""
+    workers = {"processes": {"workers": 2}}
+    with Federation(tmp_path, ("c1", "c2"), tls=("c2",), settings=workers) as made:
+        host = made.host("c2", made.app("c2"))
+        gateway = made.gateways["c1"]
+        clients = [gateway.downstream() for _ in range(16)]
+        for client in clients:
+            client.send(f"GET / HTTP/1.1\r\nHost: {host.hostname}\r\n\r\n".encode())
+        for client in clients:
+            assert told(client.answer())["x-forwarded-for"] == "127.0.0.1"
+            client.close()
+        assert made.metric("c1", 'smartgw_forwards_total{kind="affinity"}') == 16
+        assert made.metric("c2", "smartgw_marks_total") == 16
