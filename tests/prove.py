@@ -335,6 +335,33 @@ CHECKS = (
         ("python", "-m", "tests.drills.registered"),
     ),
     Check(
+        "dns-resolve",
+        "200 parallel resolves with 50 left: exactly 50; a batch of 10 takes 10 of each budget or "
+        "none; 0 and 11 queries are 400; off-zone REFUSED and no packet leaves.",
+        pytest(
+            *("tests/smartgw/api/test_resolve.py", "tests/smartgw/api/test_resolve_gateways.py"),
+            *("tests/smartgw/test_dns_gateways.py", "tests/dns/test_forwarder.py"),
+        ),
+    ),
+    Check(
+        "dns-control",
+        "Zones and records by API and command line: in force everywhere within 2 s, conflicts "
+        "refused, faults of files with their lines, other names whose answers change.",
+        pytest(
+            *("tests/smartgw/api/test_zones.py", "tests/smartgw/cli/test_zones.py"),
+            *("tests/smartgw/state/test_zones.py", "tests/smartgw/test_nameserver.py"),
+            "tests/smartgw/test_dns_gateways.py",
+        ),
+    ),
+    Check(
+        "dns-reports",
+        "D01 to D15 and the examples of RFC 1034, 4592 and 6672: by lookup, wire and HTTP.",
+        pytest(
+            *("tests/dns/test_lookup.py", "tests/dns/test_rfc_examples.py"),
+            "tests/smartgw/test_dns_gateways.py",
+        ),
+    ),
+    Check(
         "control-plane",
         "A write at one gateway is in force at all within 2 s, whole or refused, and audited.",
         pytest("tests/smartgw/api/test_control_plane.py", "tests/smartgw/api/test_control.py"),
