@@ -45,10 +45,9 @@ def order(three: Wired, app: str) -> list[str]:
 
 
 def hang(connection: Connection) -> None:
-    """Take requests and never answer."""
-    while True:
-        connection.request()
-        time.sleep(30)
+    """Take a request and never answer."""
+    connection.request()
+    connection.ended(30)
 
 
 def reset(connection: Connection) -> None:

@@ -500,7 +500,7 @@ def test_a_read_in_the_middle_of_its_body_is_not_sent_again(three: Wired, then: 
     def script(connection: Connection, request: Request) -> None:
         connection.chunk()
         if then == "hang":
-            time.sleep(DEADLINE + 2)
+            connection.ended(DEADLINE + 2)
         connection.reset()
         raise EOFError
 
