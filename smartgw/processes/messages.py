@@ -21,7 +21,7 @@ MAX_MESSAGE = 4 << 20
 PART_BYTES = 16_384
 """A message with hosts or apps ends after this: a worker carries traffic between two of them."""
 _HOST_BYTES = 300
-_APP_BYTES = 60
+_APP_BYTES, _APPS_BYTES = 60, 4_096
 
 Message = dict[str, Any]
 
@@ -135,7 +135,7 @@ def registered_messages(app_ids: Iterable[str], desired: Desired) -> Iterator[Me
             apps.append(_app_members(app))
             size += sum(map(len, app.hostnames)) + sum(map(len, app.policy.origins))
         size += _APP_BYTES + len(app_id)
-        if size >= PART_BYTES:
+        if size >= _APPS_BYTES:
             yield {"type": "registered", "apps": apps, "gone": gone}
             apps, gone, size = [], [], 0
     if apps or gone:

@@ -22,6 +22,8 @@ from smartgw.processes.traffic import Traffic
 from smartgw.proxy.explain import Question
 
 REPORT_SECONDS = 1.0
+PAUSE_SECONDS = 0.001
+"""Between two parts of a change of registered apps, for requests."""
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +93,8 @@ class Worker:
                 await asyncio.sleep(0)
             case "registered":
                 traffic.take_apps(*registered_of(message))
-                await asyncio.sleep(0)
+                # Before the first are in force, there is no traffic that could be held up.
+                await asyncio.sleep(PAUSE_SECONDS if traffic.settled else 0)
             case "publish":
                 traffic.publish_apps()
             case "apps":
