@@ -285,8 +285,11 @@ class Gateway:
         discovery = self.settings.discovery
         loop = asyncio.get_running_loop()
         until = loop.time() + discovery.heartbeat * discovery.missed + _SETTLE_MARGIN
-        while not self._complete or not self.dns.known or not set(hosts) <= set(self._routed()):
-            if not hosts and self._state.serves():
+        carrier = self._carrier
+        while not (self._complete and carrier.settled and self.dns.known) or (
+            not set(hosts) <= set(self._routed())
+        ):
+            if not hosts and self._state.serves() and carrier.settled:
                 return
             if loop.time() > until:
                 _log.warning("accepting before every host of the generation before is here")
