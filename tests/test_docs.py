@@ -568,6 +568,7 @@ def test_the_tour_of_the_readme_works(demo: Demo) -> None:
         ("smartgw owner", r"shop"),
         ("smartgw status", r"gateway .*east.*shop"),
         ("smartgw explain", r"shop"),
+        ("smartgw dig", r"NOERROR.*127\.0\.0\.1"),
         ("apps suspend", r"suspended"),
         ("apps resume", r"active"),
         ("/readyz", r'"ready":true'),
