@@ -144,7 +144,7 @@ class Records:
     def _known(self) -> DurableState:
         durable = self._durable()
         if durable is None:
-            raise _unavailable("this gateway keeps no state; its settings name no store")
+            raise _unavailable("this gateway keeps no state: its settings have no state.bucket")
         if durable.age is None:
             raise _unavailable("the state is not known yet, for the bus has not been there")
         return durable

@@ -70,7 +70,7 @@ class ZoneWrites:
         """The zones, when they are known. Raises ApiError."""
         dns = self._dns()
         if dns.store is None:
-            raise _unavailable("this gateway keeps no state; its settings name no store")
+            raise _unavailable("this gateway keeps no state: its settings have no state.bucket")
         if not dns.known:
             raise _unavailable("the zones are not known yet, for the bus has not been there")
         return dns

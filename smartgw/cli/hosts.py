@@ -11,6 +11,7 @@ from urllib.parse import quote
 from smartgw.cli import CommandError
 from smartgw.cli.endpoint import WHERE, Endpoint, Unreachable, add_arguments, ask, done, endpoints
 from smartgw.cli.status import PAGE, clean, hosts_table
+from smartgw_hosts.records import HostState
 
 HELP = "show the hosts, their states and why"
 EXAMPLES = f"""\
@@ -29,7 +30,12 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("host", metavar="HOST", nargs="?", help="one host's id")
-    parser.add_argument("--state", help="only hosts in this state")
+    parser.add_argument(
+        "--state",
+        metavar="STATE",
+        choices=[str(state) for state in HostState],
+        help=f"only hosts in this state: {', '.join(HostState)}",
+    )
     add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="JSON instead of a table")
 
@@ -45,6 +51,9 @@ def run(args: argparse.Namespace) -> int:
         for gateway in gateways:
             if len(gateways) > 1:
                 print(f"{gateway['endpoint']}")
+            if args.state is not None and args.host is None and not gateway["hosts"]:
+                print(f"no host is {args.state}")
+                continue
             _print(gateway["hosts"], whole=args.host is not None)
     if args.host is not None and not any(gateway["hosts"] for gateway in gateways):
         raise CommandError(f"no host {args.host} is known")
