@@ -157,6 +157,8 @@ def _head(status: Mapping[str, Any]) -> Iterable[str]:
             plural(bus[key], key) for key in ("servers", "reconnects", "drops") if bus.get(key)
         ]
         yield _fact("bus", facts)
+    if shared := status.get("shared"):
+        yield _fact("state", _shared(shared))
     if (peers := status.get("peers")) and peers["mode"] != "none":
         yield _fact("clusters", _clusters(peers))
     if traffic := status.get("traffic"):
@@ -178,6 +180,17 @@ def _head(status: Mapping[str, Any]) -> Iterable[str]:
         yield _fact("refused", [f"bus messages: {refused[0]}", *refused[1:]])
     if dropped := status.get("access_log", {}).get("dropped"):
         yield _fact("log", [f"{plural(dropped, 'lines')} dropped"])
+
+
+def _shared(shared: Mapping[str, Any]) -> Iterable[str]:
+    """The facts of what the platform has decided."""
+    yield plural(shared["records"], "records")
+    yield f"revision {shared['revision']}"
+    yield f"digest {shared['digest'][:12]}"
+    if shared["age"] is None:
+        yield "never read"
+    elif shared["age"]:
+        yield f"{duration(shared['age'])} old"
 
 
 def _clusters(peers: Mapping[str, Any]) -> Iterable[str]:

@@ -257,7 +257,7 @@ class Draft:
         if old is not None and old.revision == revision and old.time == entry.time:
             return False
         if old is not None and not anew and revision <= old.revision:
-            if sweep is not None and swept and old.revision <= sweep.floor:
+            if sweep is not None and swept and not sweep.replace and old.revision <= sweep.floor:
                 sweep.rewound = True
             return False
         self._put(key, old, None if entry.value is None else _read(entry))

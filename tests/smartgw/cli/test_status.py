@@ -205,3 +205,20 @@ def test_the_clusters_are_shown(peers: dict[str, Any], line: str | None) -> None
     section = {"epoch": "ac4a", "affinity": True, "failover": True, "clusters": clusters} | peers
     shown = [text for text in status.table({"peers": section}, []) if text.startswith("clusters")]
     assert shown == ([] if line is None else [line])
+
+
+@pytest.mark.parametrize(
+    ("shared", "line"),
+    [
+        (None, None),
+        ({"age": 0.0}, "state     1 record · revision 7 · digest 0123456789ab"),
+        ({"age": None}, "state     1 record · revision 7 · digest 0123456789ab · never read"),
+        ({"age": 65.0}, "state     1 record · revision 7 · digest 0123456789ab · 1 m 5 s old"),
+    ],
+)
+def test_the_shared_state_is_shown(shared: dict[str, Any] | None, line: str | None) -> None:
+    """11.2: how old what the platform has decided may be."""
+    facts = {"records": 1, "revision": 7, "digest": "0123456789abcdef" * 2}
+    section = None if shared is None else facts | shared
+    shown = [text for text in status.table({"shared": section}, []) if text.startswith("state")]
+    assert shown == ([] if line is None else [line])
