@@ -76,11 +76,13 @@ class Credentials:
         """Return who calls, service or session; None when that is not known."""
         token = bearer(fields)
         verdict = self._judge(token)
-        if verdict is Refusal.UNKNOWN_KEY and isinstance(token, str) and await self._renew(token):
+        # A refusal is a text too, so it is asked for first.
+        may_be_new = verdict is Refusal.UNKNOWN_KEY and not isinstance(token, Refusal)
+        if may_be_new and await self._renew(token):
             verdict = self._judge(token)
         if isinstance(verdict, Caller):
             return verdict
-        known = claimed(token) if isinstance(token, str) else token
+        known = token if isinstance(token, Refusal) else claimed(token)
         issuer = "" if isinstance(known, Refusal) else known.issuer
         self._refuse(verdict, issuer if issuer in self._sources else "")
         return None

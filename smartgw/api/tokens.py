@@ -221,7 +221,7 @@ def judge(
 
     Whatever the token is, exactly one signature is verified.
     """
-    found = claimed(token) if isinstance(token, str) else token
+    found = token if isinstance(token, Refusal) else claimed(token)
     issuer = key = None
     refusal = found if isinstance(found, Refusal) else None
     if isinstance(found, Claimed):
@@ -231,7 +231,7 @@ def judge(
             refusal = Refusal.UNKNOWN_ISSUER
         elif key is None:
             refusal = Refusal.UNKNOWN_KEY
-    if refusal is not None or key is None or issuer is None or not isinstance(token, str):
+    if refusal is not None or key is None or issuer is None or isinstance(token, Refusal):
         _verified(_DECOY_TOKEN, _DECOY_KEY)
         return refusal or Refusal.MALFORMED
     payload = _verified(token, key)

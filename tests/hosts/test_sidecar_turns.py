@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from smartgw_hosts import challenge, http1, sidecar_app, sidecar_http
+from smartgw_hosts import challenge, http1, sidecar_answers, sidecar_app, sidecar_http
 from smartgw_hosts.chunked import ChunkedBody, chunk, last_chunk
 from smartgw_hosts.http1 import Bounds
 from tests.hosts.challenges import ask, proves
@@ -81,7 +81,7 @@ def test_empty_lines() -> None:
 def test_pipelined_challenges(monkeypatch: pytest.MonkeyPatch) -> None:
     """3.11: of pipelined requests one a turn is answered; each still has its answer, in order."""
     with watched(Upstream(serve)) as (running, turns):
-        counted = turns.counting(sidecar_http.answer_challenge)
+        counted = turns.counting(sidecar_answers.answer_challenge)
         monkeypatch.setattr(sidecar_http, "answer_challenge", counted)
         asked = [ask() for _ in range(200)]
         with running.connect() as client:

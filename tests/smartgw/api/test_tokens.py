@@ -238,6 +238,7 @@ def test_bearer_counts_in_any_case() -> None:
     """10.2: the scheme's name is compared without case (RFC 9110 11.1)."""
     assert bearer(["bEARER a.b.c"]) == "a.b.c"
     assert bearer([]) is Refusal.MISSING
+    assert verdict(Refusal.MISSING) is Refusal.MISSING
 
 
 @given(st.text(max_size=200) | st.binary(max_size=200).map(b64))

@@ -83,6 +83,8 @@ class Gateway:
     base_domains: tuple[str, ...] = ()
     rates = Rates()
     directory: Any = None
+    dns: Any = None
+    meter: Any = None
 
     async def refresh(self) -> None:
         pass

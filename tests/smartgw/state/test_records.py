@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smartgw.routing.policy import DEFAULT_POLICY, AppPolicy, AppState
+from smartgw.routing.reserved import default_label
 from smartgw.state.records import (
     App,
     FieldError,
@@ -15,7 +16,6 @@ from smartgw.state.records import (
     app_key,
     check_enrolment,
     decode,
-    default_label,
     encode,
     enrolment_key,
     key_of,
