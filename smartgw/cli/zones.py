@@ -246,6 +246,10 @@ def _import(gateways: Sequence[Endpoint], args: argparse.Namespace) -> int:
         data = _read(path)
         zone = args.zone or zone_of(path, data)
         answer = _send_file(gateways, zone, data, _query(args))
+        while answer.status == 429:
+            # A service may only do so much at a time, and we may take our time.
+            time.sleep(float(answer.fields.get("retry-after", 1)))
+            answer = _send_file(gateways, zone, data, _query(args))
         if answer.status in (200, 201):
             told.append(answer.body)
         elif answer.status == 400 or answer.status == 409:

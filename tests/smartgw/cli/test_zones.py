@@ -10,6 +10,7 @@ import pytest
 
 from smartgw.cli import main
 from smartgw.cli.zones import zone_of
+from smartgw.config_limits import Rates
 from tests.apis import serving
 from tests.smartgw.api import issuing
 from tests.smartgw.api.fakes import FakeGateway, api_of
@@ -27,14 +28,23 @@ ns1 A 192.0.2.53
 
 
 @pytest.fixture
+async def gateway(request: pytest.FixtureRequest) -> AsyncIterator[FakeGateway]:
+    """A gateway that keeps zones, with the rates of the test's parameter."""
+    store, dns = with_zones()
+    yield FakeGateway(durable=store, dns=dns, rates=getattr(request, "param", Rates()))
+    await dns.stop()
+
+
+@pytest.fixture
 async def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    gateway: FakeGateway,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> AsyncIterator[Run]:
     """Runs a command as a service; gives code, output and errors."""
     for name in ("TOKEN", "TOKEN_FILE"):
         monkeypatch.delenv(f"SMARTGW_{name}", raising=False)
-    store, dns = with_zones()
-    gateway = FakeGateway(durable=store, dns=dns)
     api, credentials = api_of(gateway, issuing.auth(tmp_path))
     credentials.start()
     async with serving(api.internal("localhost")) as address:
@@ -54,7 +64,6 @@ async def run(
 
         yield run
     await credentials.stop()
-    await dns.stop()
 
 
 async def test_a_zone_is_made_filled_shown_and_deleted(run: Run) -> None:
@@ -142,6 +151,19 @@ async def test_a_folder_of_zones_is_imported(run: Run, tmp_path: Path) -> None:
     assert [zone["zone"] for zone in json.loads(out)["zones"]] == [f"z{n}.test." for n in range(5)]
     code, out, _ = await run("zones", "import", str(folder / "z1.test.zone"), "--zone", "x.test")
     assert out.startswith("x.test. is at serial 1, 2 records\n")
+
+
+@pytest.mark.parametrize("gateway", [Rates(services=3, window=1)], ids=["few"], indirect=True)
+async def test_an_import_takes_no_more_than_its_service_may(
+    run: Run, gateway: FakeGateway, tmp_path: Path
+) -> None:
+    """6.2, 12.4: a load of many zones waits where it is told to, and loses none."""
+    folder = tmp_path / "zones"
+    folder.mkdir()
+    for number in range(6):
+        (folder / f"z{number}.test.zone").write_text("@ SOA ns. root. 1 2 3 4 5\n@ NS ns.\n")
+    code, out, _ = await run("zones", "import", str(folder))
+    assert (code, out) == (0, "6 zones with 12 records, 0 refused\n")
 
 
 @pytest.mark.parametrize(
