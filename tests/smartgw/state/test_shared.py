@@ -75,6 +75,10 @@ def test_what_is_decided_of_an_app(cluster: Cluster, workers: int) -> None:
     wait_reason(gateways, hostnames[1], "")
     for gateway in gateways:
         assert [reason(gateway, name) for name in hostnames] == ["unknown_host", "", ""]
+    # R04: registered in Unicode, asked for as A-labels; raw UTF-8 on the wire is no hostname.
+    put(cluster, register(app_id="shop", label="store", hostnames=["münchen.example"]))
+    wait_reason(gateways, "xn--mnchen-3ya.example", "")
+    assert gateways[0].ask("münchen.example".encode().decode("latin1")).status == 400
     for state in ("suspended", "retired"):
         put(cluster, register(app_id="shop", hostnames=["www.shop.example"], state=state))
         wait_reason(gateways, hostnames[0], f"app_{state}")
