@@ -26,7 +26,9 @@ from smartgw_hosts.strict_json import parse_object
 
 MAX_BODY: Final = 64 << 10
 BODY_SECONDS: Final = 30.0
-"""For a whole body to arrive."""
+"""For a whole body to arrive, and more for one that may be large."""
+_SLOWEST: Final = 256 << 10
+"""Bytes a second at which a large body may come."""
 _REFUSED_AFTER: Final = 0.005
 """Seconds from a request's head to its 401: longer than the longest look at a credential takes."""
 _MAX_FAULTS = 20
@@ -308,14 +310,15 @@ async def _bytes(media_type: str, most: int, request: web.Request) -> bytes:
 async def _read(request: web.Request, most: int) -> bytes:
     """Return the whole body. Raises ApiError, also where the rest of it never comes."""
     data = bytearray()
+    seconds = BODY_SECONDS + most // _SLOWEST
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(seconds):
             async for some in request.content.iter_any():
                 data += some
                 if len(data) > most:
                     raise ApiError(413, "body_too_large", f"send at most {most} bytes")
     except (ConnectionError, TimeoutError, web.RequestPayloadError):
-        message = f"the body did not come whole within {BODY_SECONDS:g} s"
+        message = f"the body did not come whole within {seconds:g} s"
         raise ApiError(400, "bad_body", message, pointer="") from None
     return bytes(data)
 
