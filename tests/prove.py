@@ -344,6 +344,17 @@ CHECKS = (
         ),
     ),
     Check(
+        "dns-http-cost",
+        "What a question over HTTP costs, singly, in a batch, and in wire format.",
+        ("python", "-m", "tests.drills.resolve"),
+    ),
+    Check(
+        "dns-loads",
+        "A zone of 100,000 records and 10,000 of 10 through two gateways: loaded with the progress "
+        "shown, a change at the other in less than 100 ms of its work, all there after a restart.",
+        ("python", "-m", "tests.drills.zone_loads"),
+    ),
+    Check(
         "dns-control",
         "Zones and records by API and command line: in force everywhere within 2 s, conflicts "
         "refused, faults of files with their lines, other names whose answers change.",

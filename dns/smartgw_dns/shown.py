@@ -5,21 +5,28 @@ Owns the members of both, and how long an answer may be kept (RFC 8484 5.1). Num
 the wire; names are absolute. Looks nothing up.
 """
 
-from collections.abc import Iterable, Sequence
+import struct
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import dns.flags
 import dns.message
 import dns.rcode
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
 import dns.rrset
 
 from smartgw_dns.changes import Difference
-from smartgw_dns.lookup import Answer, Owned
+from smartgw_dns.lookup import AAAA, A, Answer, Owned
 from smartgw_dns.master import rdata_text
 from smartgw_dns.names import text_of
 from smartgw_dns.zone import SOA, type_text
 
 LONGEST_KEPT = 86_400
+_RECORD = struct.Struct("!HHIH")
+_SHORT = 300  # octets of rdata whose text is kept
 
 
 def answer_json(qname: bytes, rdtype: int, answer: Answer, *, recursion: bool) -> dict[str, Any]:
@@ -28,7 +35,7 @@ def answer_json(qname: bytes, rdtype: int, answer: Answer, *, recursion: bool) -
     sections = (("Answer", answer.answer), ("Authority", answer.authority))
     for name, section in (*sections, ("Additional", answer.additional)):
         if section:
-            shown[name] = _records(owned.to_dnspython() for owned in section)
+            shown[name] = [record for owned in section for record in _of_ours(owned)]
     return shown
 
 
@@ -62,14 +69,31 @@ def kept_seconds(shown: dict[str, Any]) -> int | None:
 
 
 def wire_kept_seconds(message: bytes) -> int | None:
-    """Return the same for a message as it goes over the wire."""
-    read = dns.message.from_wire(message)
-    shown = {
-        "Status": int(read.rcode()),
-        "Answer": _ttls(read.answer),
-        "Authority": _ttls(read.authority),
-    }
-    return kept_seconds(shown)
+    """Return the same for a whole message as it goes over the wire."""
+    questions, answers, authority = (
+        int.from_bytes(message[at : at + 2], "big") for at in (4, 6, 8)
+    )
+    at = 12
+    for _ in range(questions):
+        at = _behind_name(message, at) + 4
+    sections: list[list[dict[str, int]]] = []
+    for count in (answers, authority):
+        sections.append([])
+        for _ in range(count):
+            at = _behind_name(message, at)
+            rdtype, _, ttl, size = _RECORD.unpack_from(message, at)
+            sections[-1].append({"type": rdtype, "TTL": ttl})
+            at += _RECORD.size + size
+    answer, authorities = sections
+    return kept_seconds({"Status": message[3] & 0xF, "Answer": answer, "Authority": authorities})
+
+
+def _behind_name(message: bytes, at: int) -> int:
+    while length := message[at]:
+        if length >= 0xC0:
+            return at + 2
+        at += length + 1
+    return at + 1
 
 
 def _head(qname: bytes, rdtype: int, rcode: int, *, aa: bool, tc: bool, ra: bool) -> dict[str, Any]:
@@ -85,6 +109,24 @@ def _head(qname: bytes, rdtype: int, rcode: int, *, aa: bool, tc: bool, ra: bool
     }
 
 
+def _of_ours(owned: Owned) -> Iterator[dict[str, Any]]:
+    rrset, name = owned.rrset, text_of(owned.owner)
+    for rdata in rrset.rdatas:
+        text = (_kept_text if len(rdata) <= _SHORT else _text)(rrset.rdtype, rdata)
+        yield {"name": name, "type": rrset.rdtype, "TTL": rrset.ttl, "data": text}
+
+
+def _text(rdtype: int, rdata: bytes) -> str:
+    if rdtype in (A, AAAA):
+        return rdata_text(rdtype, rdata)
+    code = dns.rdatatype.RdataType.make(rdtype)
+    return dns.rdata.from_wire(dns.rdataclass.IN, code, rdata, 0, len(rdata)).to_text()
+
+
+# The same NS and SOA records stand in most answers, and dnspython takes 50 us for one.
+_kept_text = lru_cache(4_096)(_text)
+
+
 def _records(section: Iterable[dns.rrset.RRset]) -> list[dict[str, Any]]:
     return [
         {
@@ -96,10 +138,6 @@ def _records(section: Iterable[dns.rrset.RRset]) -> list[dict[str, Any]]:
         for rrset in section
         for rdata in rrset
     ]
-
-
-def _ttls(section: Sequence[dns.rrset.RRset]) -> list[dict[str, Any]]:
-    return [{"type": int(rrset.rdtype), "TTL": rrset.ttl} for rrset in section]
 
 
 def difference_json(difference: Difference) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import dns.message
 import dns.rdatatype
 import pytest
 
 from smartgw_dns.catalog import Catalog
-from smartgw_dns.shown import answer_json, kept_seconds
+from smartgw_dns.respond import Responder
+from smartgw_dns.shown import answer_json, kept_seconds, wire_kept_seconds
 from tests.dns.zones import wire, zone
 
 ZONE = zone(
@@ -72,3 +74,9 @@ def test_an_answer_may_be_kept_for_its_lowest_ttl(
     """8.1, 8.3: negative answers for as long as RFC 2308 says; a refusal not at all."""
     shown = ask(question)
     assert (shown["Status"], kept_seconds(shown)) == (status, seconds)
+    responder = Responder(bytes(32), 0, lambda: 0.0)
+    responder.catalog = Catalog.of([ZONE])
+    name, rdtype = question.split()
+    packet = responder.tcp(dns.message.make_query(name, rdtype).to_wire(), "192.0.2.7")
+    assert packet is not None
+    assert wire_kept_seconds(packet) == seconds
