@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
+from smartgw.aside import Aside
 from smartgw.config import Settings, split_host_port
 from smartgw.metrics import Family, by_label, counter, gauge
 from smartgw.processes.sockets import DNS_TCP, DNS_UDP, Listener
@@ -41,6 +42,7 @@ class Nameserver:
     `identity`: the cluster's, whose gateways take each other's cookies.
 
     Attributes:
+        aside: where work on large zones is done.
         zones: those in force. `store`: writes them, None where nothing is kept.
         responder: answers packets. `forwarder`: asks others, None where that is switched off.
         resolved: questions that the API answered, by the role of who asked.
@@ -54,8 +56,9 @@ class Nameserver:
         identity: Identity | None,
     ) -> None:
         dns = settings.dns
-        self.zones = Zones(self._changed)
-        self.store = None if durable is None else ZoneStore(durable, self.zones)
+        self.aside = Aside()
+        self.zones = Zones(self._changed, self.aside)
+        self.store = None if durable is None else ZoneStore(durable, self.zones, self.aside)
         self.responder = Responder(_cookie_secret(identity), dns.rate, time.time)
         resolvers = [split_host_port(address) for address in dns.resolvers]
         self.forwarder = Forwarder(resolvers) if resolvers else None

@@ -47,7 +47,7 @@ DOES_IO = {
     *("smartgw.admission.shared_counters", "smartgw.admission.store_connection"),
     "smartgw.admission.store_places",
     "smartgw.api",
-    "smartgw.app",
+    *("smartgw.app", "smartgw.aside"),
     "smartgw.cli",
     "smartgw.config",
     "smartgw.config_fields",

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from smartgw.aside import Aside
 from smartgw.state.desired import Desired, Difference
 from smartgw.state.durable import Conflict
 from smartgw.state.zone_store import ZoneStore
@@ -24,9 +25,10 @@ class ZoneGateway(OneGateway):
     def __init__(self, servers: Iterable[str], **options: Any) -> None:
         self.servers = tuple(servers)
         self.catalogs = 0
-        self.zones = Zones(self._count)
+        self.aside = Aside()
+        self.zones = Zones(self._count, self.aside)
         super().__init__(self.servers, **options)
-        self.writer = ZoneStore(self.store, self.zones)
+        self.writer = ZoneStore(self.store, self.zones, self.aside)
 
     async def start(self) -> None:
         self.zones.start()

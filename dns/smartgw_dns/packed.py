@@ -52,7 +52,7 @@ class Packed:
 def pack(zone: Zone) -> Packed:
     """Return a whole zone."""
     lead, rest, size = b"", [], 0
-    for key, entry in zone.sorted():
+    for key, entry in zone.entries.items():
         for rrset in entry.rrsets:
             packed = _pack(entry.owner, rrset)
             size += len(packed)

@@ -6,10 +6,11 @@ changes.py's.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 
 from smartgw_dns.catalog import Catalog
 from smartgw_dns.changes import MOST_LISTED, MOST_NAMES, Difference, Differences, Effect
-from smartgw_dns.names import ROOT, order, within
+from smartgw_dns.names import ROOT, within
 from smartgw_dns.zone import SOA, Zone
 
 
@@ -38,8 +39,8 @@ def compare_whole(catalog: Catalog, before: Zone | None, after: Zone | None) -> 
 
 def _questions(zone: Zone, origin: bytes) -> Iterator[tuple[bytes, int]]:
     """Walk the names of a zone at or below an origin, each with the types that it has."""
-    below = ((k, e) for k, e in zone.entries.items() if within(k, origin))
-    for _, entry in sorted(below, key=lambda item: order(item[0]))[:MOST_NAMES]:
+    below = ((key, entry) for key, entry in zone.sorted() if within(key, origin))
+    for _, entry in islice(below, MOST_NAMES):
         for rrset in entry.rrsets:
             yield entry.owner, rrset.rdtype
 

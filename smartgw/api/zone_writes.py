@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar
 
 from smartgw.api.answers import ApiError
-from smartgw.api.aside import Aside
 from smartgw.api.audit import Audit
 from smartgw.api.operations import Call, Reply
 from smartgw.api.records import etag_of
@@ -64,7 +63,6 @@ class ZoneWrites:
     def __init__(self, dns: Callable[[], Nameserver], audit: Audit) -> None:
         self._dns = dns
         self._audit = audit
-        self.aside = Aside()
 
     def known(self) -> Nameserver:
         """The zones, when they are known. Raises ApiError."""
@@ -144,7 +142,7 @@ class ZoneWrites:
         """Do what takes long beside the loop. Raises ApiError for what zones do not allow."""
         try:
             if large:
-                return await self.aside.run(work, *args, **kw)
+                return await self._dns().aside.run(work, *args, **kw)
             return work(*args, **kw)
         except EditRefused as error:
             more = {"rule": error.why.value, "name": text_of(error.owner)}

@@ -170,7 +170,7 @@ class Zones:
         rdtype = None if page.type is None else parameter(read_type, page.type, "type")
         ask = (version.zone, name, rdtype, place_behind(page.cursor), page.limit + 1)
         if version.zone.records > LARGE and name is None:
-            found = await self._writes.aside.run(page_of, *ask)
+            found = await self._writes.known().aside.run(page_of, *ask)
         else:
             found = page_of(*ask)
         more = len(found) > page.limit
@@ -247,7 +247,7 @@ class Zones:
         if unchanged(tags_of(call, "If-None-Match"), etag):
             return Reply(None, 304, etag)
         if version.zone.records > LARGE:
-            text = await self._writes.aside.run(master_file, version.zone)
+            text = await self._writes.known().aside.run(master_file, version.zone)
         else:
             text = master_file(version.zone)
         fields = {"ETag": f'"{etag}"'}

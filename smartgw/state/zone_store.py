@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
+from smartgw.aside import Aside
 from smartgw.state.desired import Stored
 from smartgw.state.durable import Conflict, DurableState, Unavailable
 from smartgw.state.zone_records import (
@@ -35,7 +36,7 @@ ABANDONED: Final = 3_600.0
 IN_FORCE: Final = 5.0
 """Seconds for what is stored to be in force here, before that is no longer waited for."""
 LARGE: Final = 5_000
-"""Records of a zone that is packed in a thread."""
+"""Records of a zone that is packed beside the event loop."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,10 +48,12 @@ class ZoneStore:
         self,
         durable: DurableState,
         zones: Zones,
+        aside: Aside,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.zones = zones
         self.durable = durable
+        self._aside = aside
         self._wall = wall
         self._sweeping: set[asyncio.Task[None]] = set()
 
@@ -113,7 +116,7 @@ class ZoneStore:
     ) -> Packed:
         if before is None or touched is None or not before.contents:
             if zone.records > LARGE:
-                return await asyncio.to_thread(pack, zone)
+                return await self._aside.run(pack, zone)
             return pack(zone)
         head, contents = before.record, before.contents
         known = Packed(head.content, count=len(contents), size=head.size)

@@ -2,7 +2,8 @@
 
 Owns when a version of a zone comes into force: when its head and all its parts are there and make
 the zone that the head says. Until then, and where that can never be, the version before stays. A
-large zone is made in a thread, and a change to it costs the change. Writing is zone_store.py's.
+large zone is made beside the event loop, and a change to it costs the change. Writing is
+zone_store.py's.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from smartgw import memory
+from smartgw.aside import Aside
 from smartgw.state.desired import Desired, Stored
 from smartgw.state.zone_records import ZoneHead, ZonePart, head_key, part_key
 from smartgw_dns.catalog import Catalog
@@ -27,7 +29,7 @@ TURN: Final = 0.001
 GATHER: Final = 0.1
 """Seconds after which what is made comes into force though more is to be made."""
 LARGE: Final = 60_000
-"""Octets of content from which on a zone is made in a thread."""
+"""Octets of content from which on a zone is made beside the event loop."""
 TOLD: Final = 5.0
 """Seconds between two lines in the log about a load that takes long."""
 MANY: Final = 20_000
@@ -37,6 +39,15 @@ _log = logging.getLogger(__name__)
 
 Contents = tuple[tuple[bytes, ...], ...]
 """For each place of a zone what its parts hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """What a large zone is to be made of."""
+
+    head: Stored
+    record: ZoneHead
+    contents: Contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +78,18 @@ class Zones:
         records: how many all zones have.
     """
 
-    def __init__(self, on_change: Callable[[Catalog], None]) -> None:
+    def __init__(self, on_change: Callable[[Catalog], None], aside: Aside) -> None:
         self.catalog = Catalog()
         self.known = False
         self.faults: dict[bytes, str] = {}
         self.records = 0
         self._on_change = on_change
+        self._aside = aside
         self._versions: dict[bytes, Version] = {}
         self._desired = Desired()
         self._due: dict[bytes, None] = {}
         self._made: dict[bytes, Version | None] = {}
+        self._large: dict[bytes, asyncio.Task[None]] = {}
         self._settled = 0
         self._wake = asyncio.Event()
         self._moved = asyncio.Event()
@@ -89,9 +102,10 @@ class Zones:
 
     async def stop(self) -> None:
         """Make no more."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [*self._large.values(), *(() if self._task is None else (self._task,))]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def follow(self, desired: Desired, origins: Iterable[bytes]) -> None:
         """Of these zones something is otherwise in `desired`, which is whole."""
@@ -102,7 +116,7 @@ class Zones:
     @property
     def waiting(self) -> int:
         """How many zones are still to be made."""
-        return len(self._due)
+        return len(self._due) + len(self._large)
 
     def version(self, origin: bytes) -> Version | None:
         """Return a zone as it is in force."""
@@ -113,7 +127,9 @@ class Zones:
 
         Waits for ever, so put a timeout around it.
         """
-        while self._desired.revision < revision or origin in self._due or origin in self._made:
+        while self._desired.revision < revision or any(
+            origin in some for some in (self._due, self._made, self._large)
+        ):
             self._moved.clear()
             await self._moved.wait()
 
@@ -134,10 +150,16 @@ class Zones:
         while self._due:
             origin = next(iter(self._due))
             del self._due[origin]
-            self._made[origin] = self._versions.get(origin)
+            if origin in self._large:
+                continue  # it is looked at again when that is done
             try:
-                self._made[origin] = await self._make(origin)
-                self.faults.pop(origin, None)
+                made = self._make(origin)
+                if isinstance(made, _Whole):
+                    making = self._make_large(origin, made)
+                    self._large[origin] = asyncio.create_task(making, name="large zone")
+                else:
+                    self._made[origin] = made
+                    self.faults.pop(origin, None)
             except ValueError as error:
                 self._failed(origin, str(error))
             now = time.monotonic()
@@ -146,11 +168,28 @@ class Zones:
                 since = now
             elif now - told > TOLD:
                 told = now
-                _log.info("zones: %d made, %d to go", len(self._made), len(self._due))
+                _log.info("zones: %d made, %d to go", len(self._made), self.waiting)
             if now - turn > TURN:
                 await asyncio.sleep(0)
                 turn = time.monotonic()
-        self._publish()
+        if self.known or not self._large:
+            self._publish()
+
+    async def _make_large(self, origin: bytes, whole: _Whole) -> None:
+        """Make a zone while others come into force."""
+        try:
+            zone = await self._aside.run(_whole, whole.record, whole.contents)
+            self._made[origin] = Version(zone, whole.head, whole.contents)
+            self.faults.pop(origin, None)
+        except ValueError as error:
+            self._failed(origin, str(error))
+        except Exception as error:
+            self._failed(origin, f"internal error: {type(error).__name__}")
+        finally:
+            del self._large[origin]
+            # Something newer may have come meanwhile.
+            self._due[origin] = None
+            self._wake.set()
 
     def _publish(self) -> None:
         """Put in force what was made since the last time."""
@@ -179,11 +218,12 @@ class Zones:
             memory.settle()
         self._moved.set()
 
-    async def _make(self, origin: bytes) -> Version | None:
-        """Return the newest version of a zone, None where it is no more; ValueError: the one that
-        is in force has to stay.
+    def _make(self, origin: bytes) -> Version | _Whole | None:
+        """Return the newest version of a zone, or what a large one is to be made of, None where it
+        is no more; ValueError: the one that is in force has to stay.
         """
-        before, desired = self._versions.get(origin), self._desired
+        before = self._made.get(origin) or self._versions.get(origin)
+        desired = self._desired
         stored = desired.records.get(head_key(origin))
         if stored is None:
             return None
@@ -197,10 +237,8 @@ class Zones:
         if before is not None and len(before.contents) == len(contents):
             zone = _followed(before, head, contents)
         if zone is None and head.size > LARGE:
-            zone = await asyncio.to_thread(_whole, head, contents)
-        elif zone is None:
-            zone = _whole(head, contents)
-        return Version(zone, stored, contents)
+            return _Whole(stored, head, contents)
+        return Version(zone or _whole(head, contents), stored, contents)
 
     def _failed(self, origin: bytes, fault: str) -> None:
         self.faults[origin] = fault

@@ -196,6 +196,23 @@ async def test_what_a_killed_writer_left_goes_with_a_later_change(
     assert key_of(left) == part_key(ORIGIN, "0" * 16)
 
 
+async def test_no_zone_waits_for_a_large_one(pair: list[ZoneGateway]) -> None:
+    """8.6: others come into force while a large zone is made."""
+    one, other = pair
+    await other.writer.put(None, build(wire("small."), _small("small.")))
+    busy = asyncio.create_task(one.aside.run(time.sleep, 3.0))
+    made = apply(zone(""), large(4_000))
+    writing = asyncio.create_task(other.writer.put(None, made))
+    await until(lambda: bool(one.zones.waiting))
+    before = other.version("small.")
+    changed = edit(before.zone, [address(7, "www.small.")])
+    await other.writer.put(before, changed, {wire("small."), wire("www.small.")})
+    await until(lambda: one.ask("www.small. A").endswith("0.0.0.7"), 2.0)
+    assert one.zones.version(ORIGIN) is None
+    await asyncio.gather(busy, writing)
+    await same(pair, made)
+
+
 async def test_many_small_zones_are_in_force_at_once(pair: list[ZoneGateway]) -> None:
     """8.6: a load of many zones is one change of what is in force, not thousands."""
     one, other = pair
