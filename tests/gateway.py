@@ -291,7 +291,7 @@ class Gateway(Server):
             "discovery": {"heartbeat": 1.0, "missed": 15, "unhealthy_ttl": 10.0},
             "log": {"access": "off"},
             # All tests come from a few addresses; those of the limits set their own.
-            "rates": dict.fromkeys(("requests", "unknown", "own", "services"), 1_000_000_000),
+            "rates": dict.fromkeys(("requests", "unknown", "own", "services"), 500_000_000),
         }
         for name, value in changes.items():
             if isinstance(value, Mapping):

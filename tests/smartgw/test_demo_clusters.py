@@ -43,7 +43,7 @@ def test_three_clusters_by_default(demo: Demo) -> None:
     facts = demo.facts()
     assert [cluster["id"] for cluster in facts["clusters"]] == IDS
     assert all(map(is_alive, pids(facts)))
-    assert len(pids(facts)) == 9
+    assert len(pids(facts)) == 12  # of each a gateway, a host, a bus and a store
     for cluster in facts["clusters"]:
         assert list(cluster["pids"]["hosts"]) == [f"{cluster['id']}-1"]
 

@@ -21,7 +21,7 @@ from smartgw.errors import (
     proxy_status,
     wants_html,
 )
-from smartgw_hosts import chunked, http1
+from smartgw_hosts import chunked, http1, start_line
 
 # RFC 9209 2.3: the error types that a field may name.
 ERROR_TYPES = frozenset(
@@ -83,7 +83,7 @@ def test_statuses_of_the_contract(reason: Reason, status: int) -> None:
 def test_refused_messages() -> None:
     """3.2: whatever http1.py refuses has its answer, after which the connection is closed."""
     refused: set[int] = set()
-    for module in (http1, chunked):
+    for module in (http1, start_line, chunked):
         source = Path(module.__file__ or "").read_text()
         refused |= {int(status) for status in re.findall(r"MessageRefused\((\d+)", source)}
     # A 502 is what becomes of an answer that is refused.

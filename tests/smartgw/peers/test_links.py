@@ -553,7 +553,11 @@ def test_a_new_key_is_taken_with_overlap(clusters: Federation, app: str) -> None
 
 def test_workers_forward_and_receive(tmp_path: Path) -> None:
     """11.1, 4.5: each of several processes opens links of its own and takes them, over TLS too."""
-    workers = {"processes": {"workers": 2}}
+    # Twelve processes start and open links at once; on a busy machine that takes its time.
+    workers = {
+        "processes": {"workers": 2},
+        "upstream": {"connect_timeout": 8, "challenge_timeout": 8},
+    }
     with Federation(tmp_path, ("c1", "c2"), tls=("c2",), settings=workers) as made:
         host = made.host("c2", made.app("c2"))
         gateway = made.gateways["c1"]

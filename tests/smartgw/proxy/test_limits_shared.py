@@ -44,7 +44,8 @@ def three(place: Cluster, relay: Relay) -> list[Gateway]:
     """Three gateways with the usual limits and one store."""
     changes = {
         "rates": {"requests": 600, "unknown": 100, "own": 600},
-        "store": {"servers": [f"valkey://127.0.0.1:{relay.port}"]},
+        # A busy machine must not make a check late: what is late is counted by one process alone.
+        "store": {"servers": [f"valkey://127.0.0.1:{relay.port}"], "budget": 1},
         **BEHIND,
     }
     return [place.gateway(changes) for _ in range(3)]
