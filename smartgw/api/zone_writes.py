@@ -93,7 +93,7 @@ class ZoneWrites:
         match, none_match = tags_of(call, "If-Match"), tags_of(call, "If-None-Match")
         for _ in range(_ATTEMPTS):
             dns = self.known()
-            before = await self._newest(dns, origin, look=not dry_run)
+            before = await self._newest(dns, origin, dry_run=dry_run)
             there = before is not None if exists is None else exists(before)
             _check(match, none_match, before, there=there)
             plan = await self._work(large or _is_large(before, None), make, before)
@@ -120,20 +120,21 @@ class ZoneWrites:
         message = "others changed the zone at the same time, again and again; nothing is stored"
         raise ApiError(409, "conflict", message)
 
-    async def _newest(self, dns: Nameserver, origin: bytes, *, look: bool) -> Version | None:
-        """Return a zone as it is in force, when all that was heard of it is.
+    async def newest(self, *, dry_run: bool) -> Catalog:
+        """Return all zones, with what other gateways have written a moment ago. Raises ApiError."""
+        dns = self.known()
+        assert dns.store is not None
+        await _look(dns.store, dry_run=dry_run)
+        return dns.zones.catalog
 
-        `look`: hear of what other gateways have written a moment ago.
-        """
+    async def _newest(self, dns: Nameserver, origin: bytes, *, dry_run: bool) -> Version | None:
+        """Return a zone as other gateways, too, may have written it a moment ago."""
         store = dns.store
         assert store is not None
+        await _look(store, dry_run=dry_run)
         try:
-            if look:
-                await store.durable.look()
             async with asyncio.timeout(_CATCH_UP):
                 await dns.zones.reach(origin, store.durable.desired.revision)
-        except Unavailable as error:
-            raise _not_stored(error) from None
         except TimeoutError:
             raise _unavailable("the zone is still being made; ask again") from None
         return dns.zones.version(origin)
@@ -147,6 +148,15 @@ class ZoneWrites:
         except EditRefused as error:
             more = {"rule": error.why.value, "name": text_of(error.owner)}
             raise ApiError(409, "zone_rule", str(error), more=more) from None
+
+
+async def _look(store: ZoneStore, *, dry_run: bool) -> None:
+    """Hear of what other gateways have written; a dry run goes by what is known without it."""
+    try:
+        await store.durable.look()
+    except Unavailable as error:
+        if not dry_run:
+            raise _not_stored(error) from None
 
 
 def edited(before: Version | None, changes: Sequence[Change]) -> Plan:

@@ -134,7 +134,7 @@ class Zones:
         )
 
     async def _change(self, call: Call) -> Reply:
-        origin = self._version(origin_of(call)).zone.origin
+        origin = origin_of(call)
         wanted: models_zones.Changes = call.body
         changes: list[Change] = []
         for number, each in enumerate(wanted.changes):
@@ -150,7 +150,7 @@ class Zones:
         return await self._edit(call, origin, changes, "zone.change", {})
 
     async def _delete(self, call: Call) -> Reply:
-        origin = self._version(origin_of(call)).zone.origin
+        origin = origin_of(call)
 
         def make(before: Version | None) -> Plan:
             if before is None:
@@ -196,14 +196,14 @@ class Zones:
         return Reply(rrset_json(entry.owner, rrset), 200, etag)
 
     async def _put_rrset(self, call: Call) -> Reply:
-        origin = self._version(origin_of(call)).zone.origin
+        origin = origin_of(call)
         owner, rdtype = place_of(call)
         wanted: models_zones.RRsetWrite = call.body
         change = rrset_of(text_of(owner), type_text(rdtype), wanted.ttl, wanted.rdata, "")
         return await self._edit(call, origin, [change], "rrset.put", subject_of(owner, rdtype))
 
     async def _delete_rrset(self, call: Call) -> Reply:
-        origin = self._version(origin_of(call)).zone.origin
+        origin = origin_of(call)
         owner, rdtype = place_of(call)
         change = Change(owner, rdtype, None)
         return await self._edit(call, origin, [change], "rrset.delete", subject_of(owner, rdtype))
@@ -299,7 +299,7 @@ class Zones:
         wanted: models_zones.AppWildcards,
     ) -> Any:
         """Set the wildcard of one base domain; returns what that changes."""
-        above = self._writes.known().zones.catalog.find(base, SOA)
+        above = (await self._writes.newest(dry_run=is_dry(call))).find(base, SOA)
         origin = base if above is None else above.origin
         given = wanted.nameservers
         servers = (

@@ -230,4 +230,7 @@ async def test_wrong_usage_is_told(run: Run) -> None:
         "smartgw zones: name a type behind the name, or neither for the whole zone\n",
     )
     code, _, err = await run("zones", "set", "example.com", "www", "A", "::1")
+    assert code == 1
+    assert err.startswith("smartgw zones: /rdata/0: '::1' is no rdata of A: ")
+    code, _, err = await run("zones", "set", "example.com", "www", "A", "192.0.2.1")
     assert (code, err) == (1, "smartgw zones: no zone example.com. is there\n")
