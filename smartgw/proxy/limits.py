@@ -47,6 +47,8 @@ class Kind:
 APP: Final = Kind("app", "this app")
 UNKNOWN: Final = Kind("unknown", "hostnames that no app has")
 OWN: Final = Kind("gateway", "the gateway's own hostnames")
+# The same window, for what the API charges itself (8.5).
+LATER: Final = Kind(OWN.name, OWN.of_what)
 # Credentials whose address has used up its window are looked at all the same, so many.
 SIGNED: Final = Kind("signed", "credentials of an address")
 
@@ -136,6 +138,17 @@ class Limits:
             return self._alone(exchange, place, units, now)
         return self._ask(self.store, exchange, place, units, now)
 
+    def foresee(self, exchange: Exchange) -> Reason | Taken | None:
+        """Charge nothing, for the API will, but let nothing through for which nothing is left: so
+        that a flood of refused questions gets no further than others do. Returns as `charge` does.
+        """
+        own = self._place(exchange.route, exchange.client)
+        place = Place(LATER, "", own.caller, own.limit)
+        now = _ns() // 1000
+        if self.store is None:
+            return self._alone(exchange, place, 0, now)
+        return self._ask(self.store, exchange, place, 0, now)
+
     def note(self, exchange: Exchange) -> None:
         """Charge what keeps its answer whether or not it fits (6.2); nothing waits for it."""
         place = self._place(exchange.route, exchange.client)
@@ -201,12 +214,14 @@ class Limits:
         window = self._table.find(place.key, now)
         limit = place.limit
         wait = window.charge(now, units, limit, self._span)
+        if place.kind is LATER:
+            wait = window.wait(now, 1, limit, self._span)
         if wait:
             reset = window.reset(now, limit, self._span)
             return self._over(exchange, place, window.used, wait, reset)
         used = window.used
         exchange.limits = self._lines(place, used, window.due - now if used else 0)
-        if self.store is None:
+        if self.store is None and place.kind is not LATER:
             exchange.charged = now
         return None
 
@@ -233,6 +248,10 @@ class Limits:
             f"the next one fits in {exchange.wait} s"
         )
         if place.kind is OWN and self._has_credentials(exchange):
+            return None
+        if place.kind is LATER and self._has_credentials(exchange):
+            # The API refuses it for all that is used up, not for the address alone.
+            exchange.wait = 0
             return None
         self._counters.limited[place.kind.name] += 1
         return Reason.RATE_LIMITED
@@ -307,6 +326,10 @@ class Limits:
                 self._table.find(place.key, now).charge(now, units, place.limit, self._span)
             exchange.limits = self._lines(place, used, reset)
             exchange.charged = store.now
+            if place.kind is LATER:
+                exchange.charged = 0
+                if used >= place.limit:
+                    reason = self._over(exchange, place, used, reset, reset)
         if exchange.over:
             return
         if reason is None:

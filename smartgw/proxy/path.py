@@ -169,7 +169,9 @@ class Path:
     def limit(self, exchange: Exchange) -> Reason | Taken | None:
         """Whether the caller may have this one, too; a preflight is free (6.1, 6.2)."""
         if exchange.preflight is None:
-            return self.limits.charge(exchange, units=0 if self._api_charges(exchange) else 1)
+            if self._api_charges(exchange):
+                return self.limits.foresee(exchange)
+            return self.limits.charge(exchange)
         if self.limits.charge(exchange, units=0) is None:
             self._answer_preflight(exchange, exchange.preflight)
         return Taken.TAKEN

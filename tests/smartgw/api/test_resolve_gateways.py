@@ -14,6 +14,7 @@ from smartgw.state.zone_records import ZoneHead
 from smartgw_dns.packed import pack
 from tests.dns.zones import zone
 from tests.gateway import Cluster, Gateway, wait_until
+from tests.generations import metric
 from tests.raw_http import Answer
 from tests.servers import Nats, Valkey
 from tests.smartgw.api import issuing
@@ -132,6 +133,52 @@ def test_of_the_address_exactly_what_is_left(gateways: list[Gateway]) -> None:
     assert stranger.ask().status == 429
     assert stranger.ask(0, "/api/v3/discovery/hosts").status == 429
     assert sessions[5].ask().one("X-RateLimit-Identity-Remaining") == "80"
+
+
+def test_a_flood_of_strangers_gets_no_further_than_the_data_path(
+    gateways: list[Gateway],
+) -> None:
+    """6.2, 6.3: whose address has used its window up is refused without a credential looked at."""
+    stranger = Session(gateways, 0, "198.51.100.9")
+    stranger.token = ""
+    with ThreadPoolExecutor(16) as pool:
+        assert statuses(pool.map(stranger.ask, range(600))) == {401: 600}
+        before = [refused_credentials(gateway) for gateway in gateways]
+        assert statuses(pool.map(stranger.ask, range(100))) == {429: 100}
+    assert [refused_credentials(gateway) for gateway in gateways] == before
+    stranger.token = "x.y.z"
+    answer = stranger.ask()
+    assert (answer.status, json.loads(answer.body)["error"]["reason"]) == (429, "rate_limited")
+    assert len(answer.all("X-RateLimit-Limit")) == 1
+
+
+def refused_credentials(gateway: Gateway) -> float:
+    """How many calls without a credential that counts the API has looked at."""
+    return metric(gateway, 'smartgw_api_refused_total{reason="missing"}') + metric(
+        gateway, 'smartgw_api_refused_total{reason="malformed"}'
+    )
+
+
+def test_one_process_counts_in_memory_as_well(gateways: list[Gateway], tmp_path: Path) -> None:
+    """6.6, 8.5: without a store the data path and the API count in one and the same window."""
+    settings = issuing.settings(tmp_path)
+    rates = {**LIMITS, "own": 12, "queries": 11}
+    trusted = {"trusted": ["127.0.0.1/32"]}
+    changes = {**settings, "rates": rates, "store": {}, "proxy": trusted}
+    gateway = gateways[0].cluster.gateway(changes)
+    wait_until(lambda: known(gateway))
+    session, stranger = Session([gateway], 1), Session([gateway], 1)
+    stranger.token = ""
+    assert session.batch().status == 200
+    assert session.ask().one("X-RateLimit-Remaining") == "1"
+    assert stranger.ask(0, "/api/v3/discovery/hosts").one("X-RateLimit-Remaining") == "0"
+    before = refused_credentials(gateway)
+    assert stranger.ask().status == 429
+    assert refused_credentials(gateway) == before
+    answer = session.ask()
+    assert answer.status == 429
+    assert answer.one("X-RateLimit-Identity-Remaining") == "0"
+    assert b"12 requests of your address in 60 s, 11 queries of your session" in answer.body
 
 
 def test_batches_at_two_gateways_take_ten_or_none(gateways: list[Gateway]) -> None:
