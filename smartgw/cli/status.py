@@ -161,6 +161,8 @@ def _head(status: Mapping[str, Any]) -> Iterable[str]:
         yield _fact("state", _shared(shared))
     if (peers := status.get("peers")) and peers["mode"] != "none":
         yield _fact("clusters", _clusters(peers))
+    if (zones := status.get("dns")) and (zones["zones"] or zones["listen"]):
+        yield _fact("dns", _dns(zones))
     if traffic := status.get("traffic"):
         words = {
             "requests": "requests",
@@ -191,6 +193,21 @@ def _shared(shared: Mapping[str, Any]) -> Iterable[str]:
         yield "never read"
     elif shared["age"]:
         yield f"{duration(shared['age'])} old"
+
+
+def _dns(zones: Mapping[str, Any]) -> Iterable[str]:
+    """The facts of our own zones."""
+    if not zones["known"]:
+        yield "the zones are not known yet"
+    yield plural(zones["zones"], "zones")
+    yield plural(zones["records"], "records")
+    if zones["listen"]:
+        yield f"served at {', '.join(zones['listen'])}"
+        yield plural(zones["queries"], "questions")
+    if zones["limited"]:
+        yield f"{zones['limited']} limited"
+    if zones["faults"]:
+        yield f"{len(zones['faults'])} not in force as last written"
 
 
 def _clusters(peers: Mapping[str, Any]) -> Iterable[str]:

@@ -224,3 +224,30 @@ def test_the_shared_state_is_shown(shared: dict[str, Any] | None, line: str | No
     section = None if shared is None else facts | shared
     shown = [text for text in status.table({"shared": section}, []) if text.startswith("state")]
     assert shown == ([] if line is None else [line])
+
+
+@pytest.mark.parametrize(
+    ("dns", "line"),
+    [
+        ({}, None),
+        ({"zones": 1, "records": 4}, "1 zone · 4 records"),
+        (
+            {"zones": 2, "records": 9, "listen": ["127.0.0.1 port 53"], "queries": 7, "limited": 3},
+            "2 zones · 9 records · served at 127.0.0.1 port 53 · 7 questions · 3 limited",
+        ),
+        (
+            {"listen": ["::1 port 53"], "known": False},
+            "the zones are not known yet · 0 zones · 0 records · served at ::1 port 53 · 0 questions",
+        ),
+        (
+            {"zones": 1, "records": 1, "faults": {"z.": "a part of it is not there"}},
+            "1 zone · 1 record · 1 not in force as last written",
+        ),
+    ],
+)
+def test_zones_are_shown(dns: dict[str, Any], line: str | None) -> None:
+    """8.4, 11.3: how many zones there are, where they are served, and what is wrong with them."""
+    facts = {"zones": 0, "records": 0, "listen": [], "known": True, "queries": 0, "limited": 0}
+    shown = list(status.table({"dns": {**facts, "faults": {}, **dns}}, []))
+    found = [text.partition(" ")[2].strip() for text in shown if text.startswith("dns ")]
+    assert found == ([] if line is None else [line])
