@@ -237,7 +237,8 @@ def test_the_shared_state_is_shown(shared: dict[str, Any] | None, line: str | No
         ),
         (
             {"listen": ["::1 port 53"], "known": False},
-            "the zones are not known yet · 0 zones · 0 records · served at ::1 port 53 · 0 questions",
+            "the zones are not known yet · 0 zones · 0 records · served at ::1 port 53"
+            " · 0 questions",
         ),
         (
             {"zones": 1, "records": 1, "faults": {"z.": "a part of it is not there"}},
