@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import ctypes
 import importlib.util
+import itertools
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -31,12 +33,24 @@ PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
+def _ports() -> Iterator[int]:
+    """Ports below those that the system gives to clients, for each process of the suite others."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw") or 0)
+    first = 12_000 + worker % 10 * 2_000
+    start = os.getpid() % 2_000
+    return itertools.cycle(first + (start + step) % 2_000 for step in range(2_000))
+
+
+_PORTS = _ports()
+
+
 def free_port() -> int:
-    """A loopback TCP port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A loopback TCP port that was free a moment ago, and that nobody else is given meanwhile."""
+    for port in _PORTS:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("the ports never end")
 
 
 def find_binary(name: str, variable: str) -> str:
