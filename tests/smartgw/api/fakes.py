@@ -84,6 +84,12 @@ REFUSED: Mapping[str, Any] = {
 }
 
 
+SHOWN: Mapping[str, Any] = {
+    "gateway": {"id": "g1", "cluster": "east"},
+    "bus": {"connected": True},
+}
+
+
 SETTINGS = Settings.model_validate(
     {
         "cluster": "east",
@@ -113,11 +119,12 @@ class FakeGateway:
     explained: Mapping[str, Any] = field(default_factory=lambda: REFUSED)
     meter: Meter = field(default_factory=lambda: memory_meter())
     dns: Nameserver = field(default_factory=lambda: Nameserver(SETTINGS, (), None, None))
+    shown: Mapping[str, Any] = field(default_factory=lambda: SHOWN)
 
     def status(self) -> Mapping[str, Any]:
         if self.broken:
             raise RuntimeError("secret detail")
-        return {"gateway": {"id": "g1", "cluster": "east"}, "bus": {"connected": True}}
+        return self.shown
 
     async def refresh(self) -> None:
         self.refreshed += 1

@@ -3,8 +3,7 @@
 import argparse
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,102 +15,42 @@ from smartgw.api.credentials import Credentials
 from smartgw.api.operator import Operator
 from smartgw.cli import status
 from smartgw.config_fields import Auth
-from smartgw.config_limits import Rates
-from smartgw.metrics import Family
 from tests.apis import serving
+from tests.smartgw.api.fakes import FakeGateway, FakeHost, FakeReadiness
+
+SHOWN: Mapping[str, Any] = {
+    "gateway": {
+        "id": "g1",
+        "cluster": "east",
+        "version": "0.1.0",
+        "pid": 7,
+        "base_domains": ["smart-app.localhost"],
+        "http": ["127.0.0.1:8080"],
+        "internal": "127.0.0.1:9080",
+    },
+    "bus": {"connected": False, "servers": 1, "reconnects": 2},
+    "traffic": {"requests": 12, "in_flight": 1, "by_status": {"2xx": 11, "5xx": 0}},
+    "discovery": {"refused": {"stale": 3}},
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    text: str = "ed25519:x"
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    host_id: str
-    state: str = "healthy"
-    reason: str = "verified"
-    since: float = 0.0
-    verified_at: float | None = None
-    boot: int = 1
-    address: str = "http://127.0.0.1:9000"
-    pending_address: str | None = None
-    pending_reason: str = ""
-    detail: str = ""
-    key: Key = field(default_factory=Key)
-    apps: tuple[str, ...] = ("shop",)
-    refused_apps: tuple[tuple[str, str], ...] = ()
-    weight: int = 100
-    region: str = ""
-    version: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    ready: bool = True
-    missing: tuple[str, ...] = ()
-    degraded: tuple[str, ...] = ("bus: away for 3 s",)
-    state: Any = None
-
-
-class Gateway:
-    def __init__(self) -> None:
-        self.all_hosts = [
-            Host("h1"),
-            Host("h2", state="unhealthy", reason="verification: \x1b[31mtimeout", detail="2 s"),
-            *(Host(f"n{n:04d}") for n in range(1500)),
-        ]
-
-    def status(self) -> Mapping[str, Any]:
-        return {
-            "gateway": {
-                "id": "g1",
-                "cluster": "east",
-                "version": "0.1.0",
-                "pid": 7,
-                "base_domains": ["smart-app.localhost"],
-                "http": ["127.0.0.1:8080"],
-                "internal": "127.0.0.1:9080",
-            },
-            "bus": {"connected": False, "servers": 1, "reconnects": 2},
-            "traffic": {"requests": 12, "in_flight": 1, "by_status": {"2xx": 11, "5xx": 0}},
-            "discovery": {"refused": {"stale": 3}},
-        }
-
-    leaving: Any = None
-    durable: Any = None
-    base_domains: tuple[str, ...] = ()
-    rates = Rates()
-    directory: Any = None
-    dns: Any = None
-    meter: Any = None
-
-    async def refresh(self) -> None:
-        pass
-
-    async def drain_host(self, host_id: str, *, undo: bool) -> bool:
-        return False
-
-    def readiness(self) -> Ready:
-        return Ready()
-
-    def hosts(self) -> Sequence[Host]:
-        return self.all_hosts
-
-    async def explain(self, question: Any) -> None:
-        return None
-
-    def host(self, host_id: str) -> Host | None:
-        return None
-
-    def metrics(self) -> Iterable[Family]:
-        return []
+def gateway() -> FakeGateway:
+    """One with many hosts, and with something to worry about."""
+    return FakeGateway(
+        all_hosts=[
+            FakeHost("h1"),
+            FakeHost("h2", state="unhealthy", reason="verification: \x1b[31mtimeout", detail="2 s"),
+            *(FakeHost(f"n{n:04d}") for n in range(1500)),
+        ],
+        now_ready=FakeReadiness(degraded=("bus: away for 3 s",)),
+        shown=SHOWN,
+    )
 
 
 @pytest.fixture
 async def endpoint(tmp_path: Path) -> AsyncIterator[str]:
     operator = Operator()
-    api = Api(Gateway(), Credentials(Auth(), operator), Audit("off", "g1", "east"))
+    api = Api(gateway(), Credentials(Auth(), operator), Audit("off", "g1", "east"))
     async with serving(api.internal("localhost")) as address:
         operator.write([tmp_path], address)
         yield address
