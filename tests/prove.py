@@ -31,7 +31,7 @@ def pytest(*paths: str) -> tuple[str, ...]:
 
 
 CHECKS = (
-    Check("suite", "The whole test suite is green in under 5 minutes.", pytest()),
+    Check("suite", "The whole test suite is green in under 8 minutes.", pytest()),
     Check(
         "demo",
         "`smartgw demo` serves its apps by verified hosts and leaves no process, killed or not.",

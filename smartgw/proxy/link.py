@@ -4,6 +4,7 @@ Owns the face that path.py and upstream.py see of a link. Where its connections 
 is proven differs: a host's are pools.py's, a peer's are peers/links.py's.
 """
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from smartgw.proxy.upstream import UpstreamConnection
 
 
-class Link:
+class Link(ABC):
     """A base class and not a Protocol, for its methods are called several times a request.
 
     Attributes:
@@ -30,26 +31,26 @@ class Link:
 
     # ---- what path.py calls ----
 
+    @abstractmethod
     def take(self, exchange: "Exchange") -> "UpstreamConnection | None":
         """Return a free connection, or have the exchange wait: then `Path.carry` is called with
         the first that comes free, or `Path.attempt_failed` when there is none to come.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def done(self, exchange: "Exchange") -> None:
         """An exchange that was given to this link is over, or goes to another."""
-        raise NotImplementedError
 
     # ---- what upstream.py calls ----
 
+    @abstractmethod
     def release(self, connection: "UpstreamConnection") -> None:
         """Take back a connection whose exchange is over."""
-        raise NotImplementedError
 
+    @abstractmethod
     def lost(self, connection: "UpstreamConnection") -> None:
         """Forget a connection that has ended."""
-        raise NotImplementedError
 
+    @abstractmethod
     def broke(self, connection: "UpstreamConnection") -> None:
         """A connection ended within the first exchange after its proof."""
-        raise NotImplementedError
