@@ -1,7 +1,7 @@
-"""Where clients connect: listening sockets, and how many connections one address may hold.
+"""Who may connect: how many connections there may be, and how many of them from one address.
 
-Owns the bounds on connections (contract 3.11) and the set of those that are open. What a
-connection says is downstream.py's.
+Owns the bounds on connections (contract 3.11) and the set of those that are open. The sockets are
+doors.py's, what a connection says is downstream.py's.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from smartgw import memory
 from smartgw.admission.sharing import Pressure, connection_limits, holder_of, may_have_more
 from smartgw.proxy.deadlines import Deadlines
+from smartgw.proxy.doors import Doors, nearly_full
 from smartgw.proxy.downstream import Http1Downstream
 from smartgw.proxy.headers import Forwarding, bounds_on_link
 from smartgw.proxy.marks import Marks
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from smartgw.config import Settings
     from smartgw.proxy.upstream import UpstreamConnection
 
-_BACKLOG = 4_096
 # Hundreds of connections come within such a time, and each may hold a whole head.
 _MEMORY_INTERVAL, _MEMORY_NEAR_INTERVAL = 0.1, 0.02
 _GIVE_BACK_INTERVAL = 0.5
@@ -62,7 +62,7 @@ class Listening:
         """Connections whose PROXY header has not come yet."""
         self._by_holder: dict[str, int] = {}
         self._open: set[Http1Downstream] = set()
-        self._servers: list[asyncio.Server] = []
+        self._doors = Doors(loop)
         self.configure(settings)
 
     def configure(self, settings: "Settings") -> None:
@@ -70,6 +70,7 @@ class Listening:
         self.deadlines = settings.deadlines
         self.forwarding = Forwarding(settings.cluster, settings.proxy.trusted)
         self._per_address = settings.limits.connections_per_address
+        self._alone = settings.processes.workers == 1
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._in_all, self.path.pools.most = connection_limits(files, settings.limits.connections)
         mib = settings.limits.memory_mib
@@ -93,22 +94,11 @@ class Listening:
     ) -> None:
         if self._memory_timer is None:
             self._look_at_memory()
-        for sock in sockets:
-            self._servers.append(
-                await self.loop.create_server(
-                    make,
-                    sock=sock.dup(),
-                    backlog=_BACKLOG,
-                    ssl=tls,
-                    ssl_handshake_timeout=None if tls is None else self.deadlines.head,
-                )
-            )
+        await self._doors.add(sockets, make, tls, self.deadlines.head)
 
     def unlisten(self) -> None:
         """Accept nobody any more. Who waits in the sockets' queues is for who else has them."""
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        self._doors.close()
 
     def has_place(self) -> bool:
         """Say whether one more connection may be open at all."""
@@ -129,6 +119,8 @@ class Listening:
         self._open.add(downstream)
         self.watch.add(downstream)
         counters.connections += 1
+        if not self._alone and nearly_full(len(self._open), self._in_all):
+            self._doors.step_aside()
         return True
 
     def new_tunnel(
@@ -176,7 +168,7 @@ class Listening:
     @property
     def accepting(self) -> bool:
         """Whether new clients are taken."""
-        return bool(self._servers)
+        return self._doors.open
 
     def send_away(self) -> None:
         """Close connections that carry nothing; tell WebSockets that we are going away."""

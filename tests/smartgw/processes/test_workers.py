@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.drills.clients import Many, addresses
 from tests.gateway import Cluster, Config, Gateway, wait_until
 from tests.generations import alive, children, clean, end, gone, metric, status, workers
 
@@ -53,6 +54,26 @@ def test_two_workers_serve(several: Cluster, pair: Gateway) -> None:
     for client in clients:
         client.close()
     wait_until(lambda: metric(pair, "smartgw_connections") == 0)
+
+
+def test_a_full_worker_leaves_newcomers_to_the_other(several: Cluster) -> None:
+    """3.11: a bound on connections holds for each worker, and who finds room at any is served."""
+    each = 40
+    gateway = several.gateway({**TWO, "limits": {"connections": each}})
+    host = several.host()
+    request = f"GET / HTTP/1.1\r\nHost: {host.hostname}\r\n\r\n".encode()
+    many = Many(gateway.port)
+    try:
+        # Two short of what both can hold, since an eighth of each is for when none has room.
+        many.add(2 * each - 2, addresses(2 * each), request)
+        wait_until(lambda: many.answered() == 2 * each - 2)
+        assert many.answers == {"200": 2 * each - 2}
+        assert all(worker["connections"] >= each - 2 for worker in workers(gateway))
+        many.add(20, addresses(20, first=100), request)
+        wait_until(lambda: many.answered() == 2 * each + 18)
+        assert many.answers["503"] >= 18
+    finally:
+        many.close()
 
 
 def test_a_killed_worker_is_replaced(several: Cluster, pair: Gateway) -> None:
