@@ -14,9 +14,14 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from nats import errors
 from nats.aio.client import Client
+from nats.protocol.parser import Parser
 
 UNSENT_BYTES = 1 << 20
 """Written and not yet taken by the kernel: more waits only for a peer that does not read."""
+
+
+PARSED_AT_ONCE = 2_048
+"""Bytes, a few messages: all that one read may bring would hold the loop for milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +68,21 @@ class BusAddress:
         return {"user": self.user, "password": self.password}
 
 
+class _PatientParser(Parser):
+    """The library's, in several turns of the loop when a thousand hosts speak at once."""
+
+    async def parse(self, data: bytes = b"") -> None:
+        for start in range(0, len(data), PARSED_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            await super().parse(data[start : start + PARSED_AT_ONCE])
+
+
 class Connection(Client):
     """One connection to one server, used until it fails and then discarded.
 
-    Overrides three steps of the library's read loop, which ends silently when one of them raises.
+    Overrides three steps of the library's read loop, which ends silently when one of them raises,
+    and gives it a parser that lets others run.
     """
 
     def __init__(
@@ -75,6 +91,7 @@ class Connection(Client):
         on_refused: Callable[[Exception], None],
     ) -> None:
         super().__init__()
+        self._ps = _PatientParser(self)
         self._deliver = deliver
         self._on_refused = on_refused
         self._wants_tls = True

@@ -6,6 +6,7 @@ sent, proven or raised ends its loops.
 """
 
 import asyncio
+import itertools
 import logging
 import time
 from collections import deque
@@ -34,7 +35,7 @@ from smartgw_hosts.records import (
 
 PROOFS: Final = 64
 """Verifications under way at once: 10,000 new hosts must not take the loop from traffic (1.8)."""
-PROOF_RATE: Final = 700.0
+PROOF_RATE: Final = 500.0
 """Verifications begun in a second, for the same reason: 64 answers at once would hold the loop."""
 PROOF_BURST: Final = 2.0
 """Those that may begin at the same moment."""
@@ -48,6 +49,10 @@ SLOW: Final = 1.0
 """A bus that takes this long to answer a PING was away (1.7)."""
 BATCH: Final = 0.02
 """Seconds for which changes are collected, so that many hosts make one new routing table."""
+AT_ONCE: Final = 8
+"""Hosts that one new table takes in; more would hold the loop for as long as a request takes."""
+PAUSE: Final = 0.001
+"""Seconds of the loop that others have before the next table."""
 RETRY: Final = 1.0
 """Seconds until what failed on our side is tried again."""
 
@@ -241,16 +246,23 @@ class Listener:
 
     def _flush(self) -> None:
         self._flushing = None
-        changes, self._changes = self._changes, {}
+        changes = dict(itertools.islice(self._changes.items(), AT_ONCE))
+        for host_id in changes:
+            del self._changes[host_id]
         records = [record for record in changes.values() if record is not None]
         removed = [host_id for host_id, record in changes.items() if record is None]
         try:
             self._on_update(records, removed)
         except Exception as error:
             # Else a host that is gone would be routed to for ever.
-            self._changes = changes
+            self._changes = changes | self._changes
+            if self._flushing is not None:
+                self._flushing.cancel()
             self._flushing = asyncio.get_running_loop().call_later(RETRY, self._flush)
             self._say(logging.ERROR, "update", "discovery: on_update failed", error=error)
+            return
+        if self._changes and self._flushing is None:
+            self._flushing = asyncio.get_running_loop().call_later(PAUSE, self._flush)
 
     def _ask(self) -> None:
         if len(self._asks) < 4:  # the pool asks again every few seconds, answered or not

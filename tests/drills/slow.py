@@ -133,7 +133,7 @@ def drill(args: argparse.Namespace) -> tuple[str, bool]:
             paced.phase()
             many.add(half, sources, b"", args.idle / 10)
             many.add(half, sources, asked, args.idle / 10)
-            many.look()
+            many.look(0.3)
             peak.look()
             idle, coming = peak.grown, paced.phase()
             print(f"{many.open} idle: {idle:+.1f} MiB, {dict(many.answers)}; {coming}", flush=True)
