@@ -145,13 +145,22 @@ class Gateway:
         api = await self._own_api()
         several = settings.processes.workers > 1
         self._traffic = Traffic(
-            *(settings, () if several else listeners.public, own, api),
-            *(self._suspect, self._stale),
+            settings,
+            () if several else listeners.public,
+            own,
+            api,
+            self._suspect,
+            self._stale,
         )
         self._traffic.start()
         if several:
             self._crew = Crew(
-                *(settings, listeners.public, own, api, self._suspect, self._stale),
+                settings,
+                listeners.public,
+                own,
+                api,
+                self._suspect,
+                self._stale,
                 as_json=self._as_json,
             )
         identity = identity_of(settings)
@@ -163,8 +172,11 @@ class Gateway:
             self._trust = Trust(settings.trust.file, settings.cluster, self._declare)
         if settings.state.bucket is not None:
             self._shared = SharedState(
-                *(settings, settings.state.bucket, partial(make_bus, settings, "state")),
-                *(self._decided, self._completed),
+                settings,
+                settings.state.bucket,
+                partial(make_bus, settings, "state"),
+                self._decided,
+                self._completed,
             )
         self._dns = Nameserver(settings, listeners.dns, self.durable, identity)
         self._dns.start()

@@ -232,7 +232,9 @@ class Zones:
             return edited(before, changes)
 
         return await self._writes.change(
-            *(call, origin, make),
+            call,
+            origin,
+            make,
             action=action,
             dry_run=is_dry(call),
             subject=what,
@@ -325,7 +327,9 @@ class Zones:
             return Plan(build(base, made + wildcard), None)
 
         reply = await self._writes.change(
-            *(call, origin, make),
+            call,
+            origin,
+            make,
             action="zone.wildcard",
             dry_run=is_dry(call),
             subject={"base_domain": text_of(base)},

@@ -80,8 +80,14 @@ class Marks:
             found = MarkFault.SEVERAL
         else:
             found = unseal(
-                *(sent, self.ring, request.method, request.authority, request.target),
-                *(link.nonce, link.counter, self._now_ms()),
+                sent,
+                self.ring,
+                request.method,
+                request.authority,
+                request.target,
+                link.nonce,
+                link.counter,
+                self._now_ms(),
             )
         if isinstance(found, MarkFault):
             self._counters.marks_refused[found] += 1

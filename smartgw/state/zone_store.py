@@ -78,7 +78,11 @@ class ZoneStore:
             pieces = zip(names[number], _cut(content), strict=True)
             parts += [ZonePart(zone.origin, name, piece) for name, piece in pieces]
         head = ZoneHead(
-            *(zone.origin, zone.serial, zone.records, packed.size, packed.lead),
+            zone.origin,
+            zone.serial,
+            zone.records,
+            packed.size,
+            packed.lead,
             tuple(names[number] for number in range(packed.count)),
         )
         written = await self._write(parts)
