@@ -1,23 +1,27 @@
 """The list of clusters, as a file or a validator gives it and as a gateway tells it (4.1-4.3).
 
-Owns its JSON form, what refuses a list as a whole, and what a list means for owners. Where lists
-come from and how long one serves is not decided here.
+Owns its JSON form, what refuses a list as a whole, what a list means for owners, and what both
+who tell it and who ask for it over HTTP go by: its path and its age. Whom lists come from and how
+long one serves is not decided here.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from ipaddress import IPv6Address, ip_address
-from typing import Any
+from typing import Any, Final
 
 from smartgw_hosts.identity import KeyRefused, PublicKey
 from smartgw_hosts.ids import ID_PATTERN
 from smartgw_hosts.owner import epoch, place, sorted_ids
 from smartgw_hosts.strict_json import parse_object
 
+PATH: Final = "/api/v3/discovery/clusters"
+"""Where gateways and validators tell their list."""
 MAX_BYTES = 256 << 10
 MAX_CLUSTERS = 256
 MAX_GATEWAYS = 64
@@ -26,6 +30,7 @@ MAX_KEYS = 2
 _OWNERS_KEPT = 65_536
 
 _ID = re.compile(ID_PATTERN)
+_AGE = re.compile(r"[0-9]{1,9}")
 _URL = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9.-]{1,253})(?::([0-9]{1,5}))?/?")
 _PORTS = {"http": 80, "https": 443}
 _LIST_MEMBERS = ("epoch", "affinity", "failover", "clusters")
@@ -153,6 +158,15 @@ class ClusterList:
     def text(self) -> bytes:
         """Return `as_json` as bytes."""
         return json.dumps(self.as_json(), separators=(",", ":")).encode("ascii")
+
+
+def age_of(field: str | None) -> float:
+    """Return how many seconds ago a list was confirmed at its origin, by the Age field that came
+    with it (RFC 9111 5.1): 0 without one; what cannot be read is too old.
+    """
+    if field is None:
+        return 0.0
+    return float(field) if _AGE.fullmatch(field) else math.inf
 
 
 def parse(text: bytes, *, by_hand: bool = False) -> ClusterList:

@@ -5,7 +5,6 @@ What follows from it is guard.py's, when it is asked write_guard.py's.
 """
 
 import asyncio
-import math
 import re
 import ssl
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Final
 
 from smartgw_hosts.addresses import Address
 from smartgw_hosts.chunked import ChunkedBody
-from smartgw_hosts.clusters import MAX_BYTES, ClusterList, ListRefused, parse
+from smartgw_hosts.clusters import MAX_BYTES, PATH, ClusterList, ListRefused, age_of, parse
 from smartgw_hosts.http1 import (
     CHUNKED,
     NOTED,
@@ -28,7 +27,6 @@ from smartgw_hosts.http1 import (
 )
 from smartgw_hosts.strict_json import parse_object
 
-PATH: Final = "/api/v3/discovery/clusters"
 TIMEOUT: Final = 2.0
 """Seconds for a gateway's whole answer, its name resolved and the connection made."""
 
@@ -90,7 +88,8 @@ class ClustersSource:
                 self._read = body, await asyncio.to_thread(parse, body)
             except ListRefused as refused:
                 raise NoList(f"the list was refused: {refused}") from None
-        return Listed(self._read[1], _age(head.noted.get(_AGE)))
+        age = head.noted.get(_AGE)
+        return Listed(self._read[1], age_of(None if age is None else age.decode("latin-1")))
 
     async def _get(self) -> tuple[ResponseHead, bytes]:
         address = self._address
@@ -144,10 +143,3 @@ def _without(status: int, body: bytes) -> Without:
         return Without.UNKNOWN
     said = f", {reason}" if isinstance(reason, str) and _REASON.fullmatch(reason) else ""
     raise NoList(f"it answered {status}{said}; name its internal listener or its own hostname")
-
-
-def _age(value: bytes | None) -> float:
-    """Return the seconds of an Age field (RFC 9111 5.1); one that cannot be read is too old."""
-    if value is None:
-        return 0.0
-    return float(value) if value.isdigit() and len(value) < 10 else math.inf

@@ -14,13 +14,13 @@ from smartgw.api.answers import ApiError
 from smartgw.api.gateway import Gateway
 from smartgw.api.operations import Access, Bound, Call, Operation, Outcome, Reply
 from smartgw.peers.directory import Mode
-from smartgw_hosts.clusters import ClusterList
+from smartgw_hosts.clusters import PATH, ClusterList
 from smartgw_hosts.ids import check_app_id
 
 CLUSTERS = Operation(
     "discover_clusters",
     "GET",
-    "/api/v3/discovery/clusters",
+    PATH,
     "Clusters",
     "The list of clusters that is in force, and how old it is, in Age.",
     "discovery",

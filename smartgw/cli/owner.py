@@ -16,6 +16,7 @@ from smartgw.cli import CommandError
 from smartgw.cli.endpoint import WHERE, Endpoint, Unreachable, add_arguments, ask, done, endpoints
 from smartgw.cli.status import clean, plural
 from smartgw.peers.forecast import moves, share
+from smartgw_hosts.clusters import PATH
 from smartgw_hosts.ids import check_id
 from smartgw_hosts.owner import epoch, owner, sorted_ids
 
@@ -100,7 +101,7 @@ class _Running:
         """Raises Unreachable, CommandError."""
         for endpoint in self._candidates:
             try:
-                answer = ask(endpoint, "GET", "/api/v3/discovery/clusters")
+                answer = ask(endpoint, "GET", PATH)
             except Unreachable:
                 if endpoint is self._candidates[-1]:
                     raise

@@ -5,9 +5,7 @@ list serves is directory.py's to say, and in which order sources are asked follo
 """
 
 import asyncio
-import math
 import os
-import re
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +15,8 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from smartgw.peers.directory import Reason
-from smartgw_hosts.clusters import MAX_BYTES, ClusterList, ListRefused, parse
+from smartgw_hosts.clusters import MAX_BYTES, PATH, ClusterList, ListRefused, age_of, parse
 
-PATH = "/api/v3/discovery/clusters"
 TIMEOUT = 2.0
 """Seconds for one validator's whole answer."""
 
@@ -135,7 +132,7 @@ class Validator:
                 data += part
             if len(data) > MAX_BYTES:
                 return Failure(Reason.TOO_LARGE, f"more than {MAX_BYTES} bytes")
-            return bytes(data), _age(response.headers.get("Age"))
+            return bytes(data), age_of(response.headers.get("Age"))
 
 
 def _session(tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
@@ -147,13 +144,6 @@ def _session(tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
         auto_decompress=False,
         timeout=aiohttp.ClientTimeout(total=TIMEOUT),
     )
-
-
-def _age(text: str | None) -> float:
-    """Return the seconds of an Age field (RFC 9111 5.1); one that cannot be read is too old."""
-    if text is None:
-        return 0.0
-    return float(text) if re.fullmatch(r"[0-9]{1,9}", text) else math.inf
 
 
 _NEVER = object()
