@@ -121,7 +121,10 @@ class PeerLink(Link):
             self._dial()
 
     def broke(self, connection: UpstreamConnection) -> None:
-        self._fails(self._homes[connection], "ended a connection that it had just opened")
+        # Behind a head it is the app's answer that broke off, and a gateway can show it only so.
+        if connection.head is None:
+            gate = self._homes[connection]
+            self._fails(gate, "ended a connection that it had just opened")
 
     # ---- which gateway, and which connection ----
 
