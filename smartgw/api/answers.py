@@ -73,6 +73,11 @@ class ApiError(Exception):
             self.members["parameter"] = parameter
         self.members.update(more or {})
 
+    def saying(self, message: str) -> "ApiError":
+        """The same in other words."""
+        self.message = self.members["message"] = message
+        return self
+
     def response(self, request_id: str) -> web.Response:
         """The answer; its body names the request, but for a 401, which is the same for all."""
         named = {} if self.status == 401 else {"request_id": request_id}

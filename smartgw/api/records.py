@@ -24,6 +24,7 @@ _CATCH_UP: Final = 0.05
 """Seconds for a change that somebody else made to be in force here, before the next attempt."""
 _AT_ONCE: Final = 2_000
 """More records than this are looked through in a thread, so that traffic has its turns."""
+_UNKNOWN: Final = "the state is not known yet, for the bus has not been there"
 Shown = Callable[[Desired, Stored], dict[str, Any]]
 Place = Callable[[str], str]
 
@@ -89,7 +90,7 @@ class Records:
         match, none_match = _tags(call, "If-Match"), _tags(call, "If-None-Match")
         fresh = False
         for attempt in range(_ATTEMPTS):
-            durable = self._known()
+            durable = self._writable()
             before = durable.desired.stored(key)
             same = before is not None and before.record == record
             if not fresh and (same or not self._holds(match, none_match, before)):
@@ -108,7 +109,7 @@ class Records:
             except NameTaken as error:
                 raise _taken(error, place(error.name)) from None
             except Unavailable as error:
-                raise _not_stored(error) from None
+                raise not_stored(error) from None
             action = f"{self._name}.{'create' if before is None else 'replace'}"
             await self._note(call, action, subject, durable.desired, before, after)
             return self._written(durable, after, 201 if before is None else 200)
@@ -119,7 +120,7 @@ class Records:
         match = _tags(call, "If-Match")
         fresh = False
         for attempt in range(_ATTEMPTS):
-            durable = self._known()
+            durable = self._writable()
             before = durable.desired.stored(key)
             if not fresh and (before is None or not self._holds(match, None, before)):
                 fresh = await self._look(durable)
@@ -133,7 +134,7 @@ class Records:
                 await self._again(match, durable, key, conflict, attempt)
                 continue
             except Unavailable as error:
-                raise _not_stored(error) from None
+                raise not_stored(error) from None
             action = f"{self._name}.delete"
             await self._note(call, action, subject, durable.desired, gone or before, None)
             return Reply(None, 204)
@@ -144,17 +145,23 @@ class Records:
     def _known(self) -> DurableState:
         durable = self._durable()
         if durable is None:
-            raise _unavailable("this gateway keeps no state: its settings have no state.bucket")
+            raise no_state()
         if durable.age is None:
-            raise _unavailable("the state is not known yet, for the bus has not been there")
+            raise unavailable(f"{_UNKNOWN}; ask again")
         return durable
+
+    def _writable(self) -> DurableState:
+        durable = self._durable()
+        if durable is not None and durable.age is None:
+            raise not_stored(Unavailable(_UNKNOWN))
+        return self._known()
 
     async def _look(self, durable: DurableState) -> bool:
         """Hear of what other gateways wrote. True, when it returns."""
         try:
             await durable.look()
         except Unavailable as error:
-            raise _not_stored(error) from None
+            raise not_stored(error) from None
         return True
 
     def _holds(self, match: Tags | None, none_match: Tags | None, now: Stored | None) -> bool:
@@ -248,13 +255,23 @@ def _taken(error: NameTaken, place: str) -> ApiError:
     return ApiError(409, "name_taken", f"{place}: {error}", pointer=place, more=more)
 
 
-def _not_stored(error: Unavailable) -> ApiError:
-    again = "; it may be stored all the same: send it again" if error.sent else ""
-    return _unavailable(f"{error.reason}{again}")
+def not_stored(error: Unavailable) -> ApiError:
+    """The refusal of a change that is not stored, or not known to be; it says which."""
+    if error.sent:
+        become = "it may be stored all the same: read it, or send it again"
+    else:
+        become = "nothing of it is stored: try again"
+    return unavailable(f"{error.reason}; {become}")
 
 
-def _unavailable(reason: str) -> ApiError:
-    return ApiError(503, "state_unavailable", reason, fields={"Retry-After": "1"})
+def no_state() -> ApiError:
+    """The refusal of a gateway that was given no place to keep anything."""
+    return unavailable("this gateway keeps no state: its settings have no state.bucket")
+
+
+def unavailable(message: str) -> ApiError:
+    """The refusal of what the store is needed for. `message` ends with what to do."""
+    return ApiError(503, "state_unavailable", message, fields={"Retry-After": "1"})
 
 
 def _conflict() -> ApiError:

@@ -13,7 +13,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from smartgw.api.answers import ApiError
 from smartgw.api.audit import Audit
 from smartgw.api.operations import Call, Reply
-from smartgw.api.records import etag_of
+from smartgw.api.records import etag_of, no_state, not_stored, unavailable
 from smartgw.api.versions import BadCondition, Tags, holds, tags
 from smartgw.nameserver import Nameserver
 from smartgw.state.durable import Conflict, Unavailable
@@ -36,6 +36,7 @@ LARGE: Final = 2_000
 _ATTEMPTS: Final = 6
 _CATCH_UP: Final = 2.0
 """Seconds for a change that somebody else made to be in force here, before the next attempt."""
+_UNKNOWN: Final = "the zones are not known yet, for the bus has not been there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +69,16 @@ class ZoneWrites:
         """The zones, when they are known. Raises ApiError."""
         dns = self._dns()
         if dns.store is None:
-            raise _unavailable("this gateway keeps no state: its settings have no state.bucket")
+            raise no_state()
         if not dns.known:
-            raise _unavailable("the zones are not known yet, for the bus has not been there")
+            raise unavailable(f"{_UNKNOWN}; ask again")
         return dns
+
+    def _writable(self) -> Nameserver:
+        dns = self._dns()
+        if dns.store is not None and not dns.known:
+            raise not_stored(Unavailable(_UNKNOWN))
+        return self.known()
 
     async def change(
         self,
@@ -92,7 +99,7 @@ class ZoneWrites:
         """
         match, none_match = tags_of(call, "If-Match"), tags_of(call, "If-None-Match")
         for _ in range(_ATTEMPTS):
-            dns = self.known()
+            dns = self._writable()
             before = await self._newest(dns, origin, dry_run=dry_run)
             there = before is not None if exists is None else exists(before)
             _check(match, none_match, before, there=there)
@@ -111,7 +118,7 @@ class ZoneWrites:
                     raise ApiError(412, "precondition_failed", message) from None
                 continue
             except Unavailable as error:
-                raise _not_stored(error) from None
+                raise not_stored(error) from None
             whole = {"zone": text_of(origin), **(subject or {})}
             states = [None if zone is None else _summary(zone) for zone in (before, after)]
             await self._audit.note(call.service, call.request_id, action, whole, *states)
@@ -122,7 +129,7 @@ class ZoneWrites:
 
     async def newest(self, *, dry_run: bool) -> Catalog:
         """Return all zones, with what other gateways have written a moment ago. Raises ApiError."""
-        dns = self.known()
+        dns = self._writable()
         assert dns.store is not None
         await _look(dns.store, dry_run=dry_run)
         return dns.zones.catalog
@@ -136,7 +143,7 @@ class ZoneWrites:
             async with asyncio.timeout(_CATCH_UP):
                 await dns.zones.reach(origin, store.durable.desired.revision)
         except TimeoutError:
-            raise _unavailable("the zone is still being made; ask again") from None
+            raise not_stored(Unavailable("the zone as it is now is still being made")) from None
         return dns.zones.version(origin)
 
     async def _work(self, large: bool, work: Callable[P, T], *args: P.args, **kw: P.kwargs) -> T:
@@ -156,7 +163,7 @@ async def _look(store: ZoneStore, *, dry_run: bool) -> None:
         await store.durable.look()
     except Unavailable as error:
         if not dry_run:
-            raise _not_stored(error) from None
+            raise not_stored(error) from None
 
 
 def edited(before: Version | None, changes: Sequence[Change]) -> Plan:
@@ -251,12 +258,3 @@ def tags_of(call: Call, name: str) -> Tags | None:
         return tags(call.request.headers.getall(name, ()))
     except BadCondition as error:
         raise ApiError(400, "bad_parameter", f"{name}: {error}", parameter=name) from None
-
-
-def _not_stored(error: Unavailable) -> ApiError:
-    again = "; it may be stored all the same: send it again" if error.sent else ""
-    return _unavailable(f"{error.reason}{again}")
-
-
-def _unavailable(reason: str) -> ApiError:
-    return ApiError(503, "state_unavailable", reason, fields={"Retry-After": "1"})

@@ -288,9 +288,16 @@ class Zones:
     async def _put_app_wildcards(self, call: Call) -> Reply:
         wanted: models_zones.AppWildcards = call.body
         addresses = addresses_of(wanted.addresses)
-        written = []
+        written: list[dict[str, Any]] = []
         for base in self._base_domains():
-            written.append(await self._wildcard(call, read_name(f"{base}."), addresses, wanted))
+            try:
+                written.append(await self._wildcard(call, read_name(f"{base}."), addresses, wanted))
+            except ApiError as error:
+                done = [each["zone"] for each in written if each["changed"] and not is_dry(call)]
+                if not done:
+                    raise
+                told = f"{base}: {error.message} ({', '.join(done)} is changed already)"
+                raise error.saying(told) from None
         return Reply({"zones": written})
 
     async def _wildcard(

@@ -45,7 +45,14 @@ Body = Mapping[str, object] | bytes | None
 
 
 class Unreachable(Exception):
-    """Nothing answered, or not as a gateway; the text has a remedy."""
+    """Nothing answered, or not as a gateway; the text has a remedy.
+
+    `changed`: a change had left, so that it may be made all the same.
+    """
+
+    def __init__(self, text: str, *, changed: bool = False) -> None:
+        super().__init__(text)
+        self.changed = changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +193,15 @@ def ask_any(
 ) -> tuple[Endpoint, Answer]:
     """Ask the first of several gateways that is there, for what all of them know alike.
 
-    Raises Unreachable when none is.
+    Raises Unreachable when none is, or one went away with a change.
     """
     *others, last = gateways
     for gateway in others:
         try:
             return gateway, ask(gateway, method, path, body, fields)
-        except Unreachable:
-            continue
+        except Unreachable as error:
+            if error.changed:
+                raise
     return last, ask(last, method, path, body, fields)
 
 
@@ -222,6 +230,7 @@ def _ask(
         data = json.dumps(body).encode()
         sent["Content-Type"] = "application/json"
     connection = None
+    left = False
     try:
         long = isinstance(body, bytes) or sent["Accept"] != "application/json"
         connection = _connection(endpoint.address, LONG_TIMEOUT if long else TIMEOUT)
@@ -229,6 +238,7 @@ def _ask(
             sent["Authorization"] = f"Bearer {endpoint.token}"
         connection.connect()
         peer = str(connection.sock.getpeername()[0])
+        left = method != "GET"
         connection.request(method, path, data, sent)
         response = connection.getresponse()
         text = response.read(MAX_ANSWER)
@@ -241,6 +251,12 @@ def _ask(
         answer = Answer(response.status, value, response.headers.get("ETag"), told)
     except (OSError, ValueError, http.client.HTTPException) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        if left and not isinstance(error, ValueError):
+            raise Unreachable(
+                f"{endpoint.address} did not answer ({reason}); the change may be made all the "
+                "same: look, or make it again",
+                changed=True,
+            ) from None
         raise Unreachable(
             f"no gateway answers at {endpoint.address} ({reason}); "
             "start one, or name its internal listener with --endpoint HOST:PORT"

@@ -8,8 +8,8 @@ there is no claim beside the record that could be left behind. Reading is follow
 import asyncio
 import random
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from smartgw.routing.reserved import Reserved
 from smartgw.state import jetstream
@@ -32,6 +32,15 @@ SHOWN: Final = 20
 """Looks for a write whose answer was lost, within another `PATIENCE`."""
 
 T = TypeVar("T")
+
+
+class _Way:
+    """How far a change got. `sent`: it may be stored, whatever happens from here on."""
+
+    __slots__ = ("sent",)
+
+    def __init__(self) -> None:
+        self.sent = False
 
 
 class Store:
@@ -166,30 +175,28 @@ class Store:
 
     async def write(self, record: Record, expect: int | None = None) -> Stored:
         """See `durable.DurableState`."""
-        return await self._counted(self._write(record, expect))
+        return await self._counted(lambda way: self._write(record, expect, way))
 
     async def delete(self, key: str, expect: int | None = None) -> Stored | None:
         """See `durable.DurableState`."""
-        return await self._counted(self._delete(key, expect))
+        return await self._counted(lambda way: self._delete(key, expect, way))
 
-    async def _counted(self, writing: Coroutine[Any, Any, T]) -> T:
+    async def _counted(self, change: Callable[[_Way], Awaitable[T]]) -> T:
+        way = _Way()
         try:
             async with asyncio.timeout(LONGEST):
-                stored = await writing
+                stored = await change(way)
         except (Conflict, NameTaken):
             self._counters["conflicts"] += 1
             raise
         except (Unavailable, TimeoutError, Lost, BusAway, Refused) as error:
             self._counters["unavailable"] += 1
-            if isinstance(error, Unavailable):
-                self._write_fault = error.reason
-                raise
             self._write_fault = str(error) or f"not within {LONGEST:g} s"
-            raise Unavailable(self._write_fault) from None
+            raise Unavailable(self._write_fault, sent=way.sent) from None
         self._write_fault = ""
         return stored
 
-    async def _write(self, record: Record, expect: int | None) -> Stored:
+    async def _write(self, record: Record, expect: int | None, way: _Way) -> Stored:
         key, value = key_of(record), encode(record)
         deleted = 0
         claiming = fresh = False
@@ -222,7 +229,7 @@ class Store:
                     else jetstream.put_headers(of_key=base)
                 )
                 try:
-                    revision = await self._send(key, value, headers, record)
+                    revision = await self._send(key, value, headers, record, way)
                 except Refused as refused:
                     # The last write of a key that is not there deleted it.
                     deleted = await self._catch_up(refused) or deleted
@@ -237,7 +244,7 @@ class Store:
             if claiming:
                 self._claiming.release()
 
-    async def _delete(self, key: str, expect: int | None) -> Stored | None:
+    async def _delete(self, key: str, expect: int | None, way: _Way) -> Stored | None:
         await self._look()
         while True:
             found = self._found(key, expect)
@@ -246,16 +253,19 @@ class Store:
                 return None
             headers = jetstream.delete_headers(bucket, of_key=found.revision)
             try:
-                await self._send(key, b"", headers, None)
+                await self._send(key, b"", headers, None, way)
             except Refused as refused:
                 await self._catch_up(refused)
             else:
                 return found if isinstance(found, Stored) else None
 
-    async def _send(self, key: str, value: bytes, headers: bytes, record: Record | None) -> int:
+    async def _send(
+        self, key: str, value: bytes, headers: bytes, record: Record | None, way: _Way
+    ) -> int:
         """Write, and return the revision when it is in force here."""
         before, bucket = self._view.at(key), self._follower.bucket
         assert bucket is not None, "it is followed"
+        way.sent = True
         try:
             delivery = await self._requests.ask(
                 f"{bucket.writes}{key}", value, headers=headers, patience=PATIENCE
@@ -266,7 +276,15 @@ class Store:
             if revision is None:
                 raise Unavailable(str(lost), sent=True) from None
             return revision
-        revision = jetstream.answer(delivery.payload).get("seq")
+        except BusAway:
+            way.sent = False
+            raise
+        try:
+            revision = jetstream.answer(delivery.payload).get("seq")
+        except Refused as refused:
+            # What is no answer of JetStream says nothing of what became of it.
+            way.sent = not refused.code
+            raise
         if type(revision) is not int:
             raise Refused(0, "an answer without a revision")
         self._counters["writes"] += 1

@@ -88,7 +88,8 @@ class ZoneStore:
         written = await self._write(parts)
         try:
             stored = await self.durable.write(head, 0 if before is None else before.head.revision)
-        except BaseException as error:
+        except (Conflict, Unavailable) as error:
+            # Where it may be stored, or we are ended meanwhile, its parts may be needed.
             if not (isinstance(error, Unavailable) and error.sent):
                 self._delete_soon(written)
             raise
@@ -145,7 +146,9 @@ class ZoneStore:
         await asyncio.gather(*map(write, parts))
         if failed:
             self._delete_soon(written)
-            raise failed[0]
+            error = failed[0]
+            # A part may be stored all the same, but without its head it is nothing.
+            raise Unavailable(error.reason) if isinstance(error, Unavailable) else error
         return written
 
     def _abandoned(self, origin: bytes) -> list[str]:

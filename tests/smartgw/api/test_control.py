@@ -307,13 +307,15 @@ async def test_writers_at_the_same_time(call: Caller) -> None:
 
 
 async def test_reads_go_on_and_writes_are_refused_while_the_bus_is_away(call: Caller) -> None:
-    """10.1, 11.2: a write that cannot be stored is 503; reads say how old they are."""
+    """10.1, 11.2: a write that cannot be stored is 503 and says so; reads say how old they are."""
     await call("PUT", "/api/v3/apps/shop", {})
     call.store.away, call.store.age = True, 42.7
     for method, body in (("PUT", {"limit": 1}), ("DELETE", None)):
         answer = await call(method, "/api/v3/apps/shop", body)
         assert (answer.status, answer.error["reason"]) == (503, "state_unavailable")
         assert answer.fields["Retry-After"] == "1"
+        told = "the bus is away; nothing of it is stored: try again"
+        assert answer.error["message"] == told
     read = await call("GET", "/api/v3/apps/shop")
     assert (read.status, read.fields["Age"]) == (200, "42")
     page = await call("GET", "/api/v3/apps")
@@ -321,6 +323,10 @@ async def test_reads_go_on_and_writes_are_refused_while_the_bus_is_away(call: Ca
     call.store.age = None
     for path in ("/api/v3/apps", "/api/v3/apps/shop", "/api/v3/apps/none"):
         assert (await call("GET", path)).error["reason"] == "state_unavailable"
+        assert (await call("GET", path)).error["message"].endswith("; ask again")
+    for method, body in (("PUT", {"limit": 1}), ("DELETE", None)):
+        refused = await call(method, "/api/v3/apps/shop", body)
+        assert refused.error["message"].endswith("; nothing of it is stored: try again")
 
 
 async def test_a_write_whose_answer_was_lost(call: Caller) -> None:
@@ -331,7 +337,8 @@ async def test_a_write_whose_answer_was_lost(call: Caller) -> None:
 
     call.store.write = lost  # type: ignore[method-assign]
     answer = await call("PUT", "/api/v3/apps/shop", {})
-    assert (answer.status, "send it again" in answer.error["message"]) == (503, True)
+    told = "the answer was lost; it may be stored all the same: read it, or send it again"
+    assert (answer.status, answer.error["message"]) == (503, told)
 
 
 async def test_a_conflict_that_does_not_end(call: Caller) -> None:

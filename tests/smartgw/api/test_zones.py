@@ -11,6 +11,9 @@ from aiohttp import ClientSession
 from multidict import CIMultiDict
 
 from smartgw.nameserver import Nameserver
+from smartgw.state.desired import Stored
+from smartgw.state.records import Record
+from smartgw.state.zone_records import ZoneHead
 from tests.apis import serving
 from tests.dns.zones import ask, wire
 from tests.smartgw.api import issuing
@@ -78,10 +81,16 @@ class Api:
 
 
 @pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[Api]:
+def gateway() -> FakeGateway:
+    """The gateway whose API it is."""
+    return FakeGateway()
+
+
+@pytest.fixture
+async def api(gateway: FakeGateway, tmp_path: Path) -> AsyncIterator[Api]:
     """The API of a gateway with a store in memory."""
     store, dns = with_zones()
-    gateway = FakeGateway(dns=dns, durable=store)
+    gateway.dns, gateway.durable = dns, store
     made, credentials = api_of(gateway, issuing.auth(tmp_path))
     credentials.start()
     async with serving(made.internal("localhost")) as where, ClientSession() as session:
@@ -402,6 +411,7 @@ async def test_what_cannot_be_stored_is_refused(example: Api) -> None:
     wanted = {"ttl": 60, "rdata": ["192.0.2.2"]}
     status, error = await example.refused("PUT", path, wanted)
     assert (status, error["reason"]) == (503, "state_unavailable")
+    assert error["message"] == "the bus is away; nothing of it is stored: try again"
     await example.done("GET", f"{ZONES}/example.com")
     await example.done("PUT", f"{path}?dry_run=true", wanted)
 
@@ -521,6 +531,27 @@ async def test_the_app_wildcard_leads_to_the_gateways(api: Api) -> None:
         "PUT", "/api/v3/dns/app-wildcards", {"addresses": ["192.0.2.1", "gateway"]}
     )
     assert (status, error["pointer"]) == (400, "/addresses/1")
+
+
+async def test_what_is_done_of_several_zones_is_told(
+    api: Api, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10.3: a refusal of one zone does not hide that another is changed."""
+    gateway.base_domains = ("a.test", "b.test")
+
+    async def once(record: Record, expect: int | None = None) -> Stored:
+        stored = await write(record, expect)
+        api.store.away = isinstance(record, ZoneHead)
+        return stored
+
+    write = api.store.write
+    monkeypatch.setattr(api.store, "write", once)
+    wanted = {"addresses": ["192.0.2.10"]}
+    status, error = await api.refused("PUT", "/api/v3/dns/app-wildcards", wanted)
+    assert (status, error["message"]) == (
+        503,
+        "b.test: the bus is away; nothing of it is stored: try again (a.test. is changed already)",
+    )
 
 
 async def test_the_app_wildcard_goes_into_the_zone_that_has_the_base_domain(api: Api) -> None:

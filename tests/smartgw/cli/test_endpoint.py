@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from smartgw.cli import CommandError, endpoint
-from smartgw.cli.endpoint import Endpoint, Unreachable, add_arguments, ask, endpoints
+from smartgw.cli.endpoint import Endpoint, Unreachable, add_arguments, ask, ask_any, endpoints
 from tests.apis import serving
 
 
@@ -151,6 +151,30 @@ async def test_a_given_token_is_the_only_one(listener: tuple[Listener, str]) -> 
     with pytest.raises(CommandError, match="wants the token of a service"):
         endpoint.done(answer)
     assert there.shown == ["Bearer wrong"]
+
+
+async def test_a_change_without_an_answer_may_be_made(tmp_path: Path) -> None:
+    """10.3: what had left is not told as if nobody was there, nor sent to another gateway."""
+    asked: list[str] = []
+
+    async def go_away(request: web.Request) -> web.Response:
+        asked.append(request.method)
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    application = web.Application()
+    application.router.add_route("*", "/x", go_away)
+    async with serving(application) as address:
+        gateways = [Endpoint(address), Endpoint(address)]
+        for method in ("PUT", "DELETE", "POST"):
+            with pytest.raises(Unreachable, match="may be made all the same") as refused:
+                await asyncio.to_thread(ask_any, gateways, method, "/x", {})
+            assert refused.value.changed
+        with pytest.raises(Unreachable, match="no gateway answers") as refused:
+            await asyncio.to_thread(ask_any, gateways, "GET", "/x")
+        assert not refused.value.changed
+    assert asked == ["PUT", "DELETE", "POST", "GET", "GET"]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ftp://h", "http://h/path", "http://[", "a b"])

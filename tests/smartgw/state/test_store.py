@@ -9,6 +9,8 @@ from smartgw.routing.policy import AppState
 from smartgw.state import jetstream
 from smartgw.state.durable import Conflict, NameTaken, Unavailable
 from smartgw.state.records import app_key, encode, enrolment_key, register
+from smartgw_hosts.bus import Delivery
+from smartgw_hosts.bus_requests import Nobody
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.identity import Identity
 from tests.servers import Nats
@@ -272,6 +274,38 @@ async def test_a_frozen_bus_refuses_writes_in_time(gateways: Gateways) -> None:
     finally:
         gateways.nats.thaw()
     await until(lambda: gateway.store.live)
+
+
+@pytest.mark.parametrize("way", ["no answer", "no time", "no JSON", "refused", "nobody"])
+async def test_whether_it_may_be_stored_is_told(
+    gateways: Gateways, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """10.3: what has left may be stored, until an answer says that it is not."""
+    gateway = await gateways.add()
+    await gateway.store.write(SHOP)
+    monkeypatch.setattr("smartgw.state.store.LONGEST", 0.2 if way == "no time" else 8.0)
+    monkeypatch.setattr("smartgw.state.store.PATIENCE", 0.1 if way == "no answer" else 2.0)
+    answers = {"no JSON": b"?", "refused": b'{"error": {"err_code": 10077, "description": "full"}}'}
+
+    async def answer(subject: str, *_: object, **__: object) -> Delivery:
+        if way == "nobody":
+            raise Nobody("nobody answers there")
+        return Delivery(subject, answers[way], "", b"")
+
+    if way in ("no answer", "no time"):
+        gateways.nats.freeze()
+    else:
+        monkeypatch.setattr(gateway.store._requests, "ask", answer)
+    try:
+        for change in (
+            gateway.store.write(register(app_id="shop", hostnames=SHOP.hostnames, limit=9)),
+            *([] if way != "no answer" else [gateway.store.write(register(app_id="x"))]),
+        ):
+            with pytest.raises(Unavailable) as refused:
+                await change
+            assert refused.value.sent == (way in ("no answer", "no time", "no JSON"))
+    finally:
+        gateways.nats.thaw()
 
 
 async def test_jetstream_is_not_there() -> None:

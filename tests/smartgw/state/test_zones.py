@@ -9,8 +9,9 @@ import nats
 import pytest
 
 from smartgw.state import jetstream, zone_store
+from smartgw.state.desired import Stored
 from smartgw.state.durable import Conflict, Unavailable
-from smartgw.state.records import encode, key_of
+from smartgw.state.records import Record, encode, key_of
 from smartgw.state.zone_records import PARTS, ZoneHead, ZonePart, head_key, part_key
 from smartgw_dns.edits import Change, apply, build, edit
 from smartgw_dns.packed import pack
@@ -194,6 +195,42 @@ async def test_what_a_killed_writer_left_goes_with_a_later_change(
     await one.writer.put(one.version(), edit(again, [address(2)]))
     await until(lambda: _parts(other) == one.version().record.parts)
     assert key_of(left) == part_key(ORIGIN, "0" * 16)
+
+
+async def test_the_parts_of_what_may_be_stored_stay(
+    pair: list[ZoneGateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8.6: a writer that is ended while it is stored does not delete what the zone is made of."""
+    one, other = pair
+    write = one.store.write
+
+    async def ended(record: Record, expect: int | None = None) -> Stored:
+        stored = await write(record, expect)
+        if isinstance(record, ZoneHead):
+            raise asyncio.CancelledError
+        return stored
+
+    monkeypatch.setattr(one.store, "write", ended)
+    with pytest.raises(asyncio.CancelledError):
+        await one.writer.put(None, apply(zone(""), large(4_000)))
+    await until(lambda: other.ask("h1.z. A").startswith("NOERROR"))
+    assert not one.writer._sweeping
+    assert _parts(other) == other.version().record.parts
+
+
+async def test_a_part_alone_is_nothing(
+    pair: list[ZoneGateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10.3: where the answer to a part is lost, nothing of the change is stored."""
+    one, _ = pair
+
+    async def lost(record: Record, expect: int | None = None) -> Stored:
+        raise Unavailable("no answer", sent=True)
+
+    monkeypatch.setattr(one.store, "write", lost)
+    with pytest.raises(Unavailable) as refused:
+        await one.writer.put(None, apply(zone(""), large(4_000)))
+    assert not refused.value.sent
 
 
 async def test_no_zone_waits_for_a_large_one(pair: list[ZoneGateway]) -> None:
