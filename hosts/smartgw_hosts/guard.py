@@ -21,8 +21,9 @@ FLAG: Final = (b"x-smartgw-owner-unknown", b"yes")
 """Name and value of the flag of an answer to a write that was done without knowing whose it is."""
 GRACE: Final = 30.0
 """Seconds for which the last good list serves when no gateway can be asked (contract 4.4)."""
+SAFE_METHODS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
+"""Whoever asks with these changes nothing; all others are writes, for hosts and gateways alike."""
 
-_SAFE: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 # Of the token characters of RFC 9110 5.6.2 those that are not written out already.
 _PLAIN: Final = "!#$&'*+^`|"
 
@@ -136,7 +137,7 @@ class Guard:
 
 def is_write(method: str) -> bool:
     """Say whether a request may change something: with any method but GET, HEAD and OPTIONS."""
-    return method not in _SAFE
+    return method not in SAFE_METHODS
 
 
 def app_of(fields: Iterable[tuple[bytes, bytes]], apps: Collection[str]) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from smartgw.errors import Reason
 from smartgw.routing.table import Route
+from smartgw_hosts import guard
 from smartgw_hosts.http1 import RequestHead, ResponseHead
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from smartgw.routing.failover import Course
     from smartgw.routing.forwarding import Kind, Mark
 
-SAFE_METHODS = frozenset((b"GET", b"HEAD", b"OPTIONS"))
+SAFE_METHODS = frozenset(method.encode() for method in guard.SAFE_METHODS)
 """Requests that may be sent to another cluster, and again (contract 5); all others are writes."""
 
 
