@@ -201,13 +201,16 @@ def _smallest(entry: Entry) -> RRset | None:
 
 
 def _add_addresses(made: _Made, zone: Zone, rrset: RRset) -> None:
-    """Add the addresses that the zone has for the targets of NS, MX, SRV, SVCB records."""
+    """Add the addresses that the zone has for the targets of NS, MX, SRV, SVCB records, as glue
+    also those below a cut; what a DNAME hides is nobody's address (RFC 6672 2.4).
+    """
     at = TARGET_AT.get(rrset.rdtype)
     if at is None:
         return
     for rdata in rrset.rdatas:
-        entry = zone.entries.get(target_of(rdata, at).lower())
-        if entry is None:
+        key = target_of(rdata, at).lower()
+        entry = zone.entries.get(key)
+        if entry is None or zone.place(key).fit is Fit.DNAME:
             continue
         for rdtype in (A, AAAA):
             addresses = entry.get(rdtype)

@@ -33,6 +33,10 @@ _QR, _TC = int(dns.flags.QR), int(dns.flags.TC)
 _ANSWER = Verdict.ANSWER
 _REFUSED = write(OFF_ZONE, b"\0", "refused")
 _NOT_OURS = write(OFF_ZONE, b"\0", "not ours")
+_Known = tuple[bytes, bytes, int, Fit, int]
+"""What a written answer is kept by: zone, place, type, fit, length of the name. The apex of a zone
+is a name of the zone above, too, which answers for its DS.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ class Responder:
         # packet but for its id, by the packet but for its first label, too, and by what decides.
         self._packets: dict[bytes, tuple[bytes, object]] = {}
         self._families: dict[bytes, _Family] = {}
-        self._written: dict[tuple[bytes, int, Fit, int], Written] = {}
+        self._written: dict[_Known, Written] = {}
         self._written_bytes = 0
         self._seen: set[int] = set()
 
@@ -188,7 +192,7 @@ class Responder:
             self._catalog.zones,
         )
 
-    def _keep_written(self, known: tuple[bytes, int, Fit, int], written: Written) -> None:
+    def _keep_written(self, known: _Known, written: Written) -> None:
         self._written_bytes += len(written.body) + len(written.short_body)
         if len(self._written) >= _MOST_KEPT or self._written_bytes > _MOST_KEPT_BYTES:
             self._forget_written()
@@ -221,7 +225,7 @@ class Responder:
         place = zone.place(key)
         # What has not this type at all is told alike of every type that is not there.
         kind = 0 if _lacks(place, key, qtype) else qtype
-        known = (place.key, kind, place.fit, len(qname))
+        known = (zone.origin, place.key, kind, place.fit, len(qname))
         written = self._written.get(known)
         if written is None:
             written, may_keep = write_for(self._catalog, zone, place, qname, qtype)

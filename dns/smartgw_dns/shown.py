@@ -63,8 +63,8 @@ def kept_seconds(shown: dict[str, Any]) -> int | None:
     if shown["Status"] not in (0, 3):
         return None
     ttls = [record["TTL"] for record in shown.get("Answer", ())]
-    if not ttls or shown["Status"] == 3:
-        ttls += [record["TTL"] for record in shown.get("Authority", ()) if record["type"] == SOA]
+    # Also behind an alias, whose own TTL may be far longer than nothing is known of its target.
+    ttls += [record["TTL"] for record in shown.get("Authority", ()) if record["type"] == SOA]
     return min((*ttls, LONGEST_KEPT)) if ttls else None
 
 

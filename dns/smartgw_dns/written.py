@@ -15,7 +15,7 @@ import dns.rrset
 
 from smartgw_dns.catalog import Catalog
 from smartgw_dns.lookup import Answer, Owned
-from smartgw_dns.names import name_of
+from smartgw_dns.names import ASTERISK, name_of, starts
 from smartgw_dns.query import HEADER
 from smartgw_dns.zone import Fit, Place, Zone
 
@@ -57,23 +57,20 @@ def write_for(
     alike = _alike(qname, place)
     if alike is not None:
         answer = catalog.lookup_wire(alike, qtype)
-        if _serves_all(answer, place):
+        if _serves_all(answer, place) and not _shows(answer, alike, place):
             return write(answer, alike, account, zone), True
     own = write(catalog.lookup_wire(qname, qtype), qname, account)
     return own, len(place.key) == len(qname) and place.fit is not Fit.DNAME
 
 
 def _alike(qname: bytes, place: Place) -> bytes | None:
-    """Return a name of the same length that the same entry decides about, and of which nothing
-    but the end stands anywhere in the answer: what is written for it holds for every such name.
-    None: there is no other such name, or each has an answer of its own.
+    """Return a name of the same length that the same entry decides about: what is written for it
+    holds for every such name, where it stands nowhere in the answer (`_shows`). None: there is no
+    other such name, or each has an answer of its own.
     """
-    if place.fit is Fit.WILDCARD:
-        end = place.key[2:]
-    elif place.fit is Fit.MISSING or (place.fit is Fit.CUT and len(place.key) < len(qname)):
-        end = place.key
-    else:
+    if place.fit in (Fit.EXACT, Fit.DNAME) or (place.fit is Fit.CUT and place.key == qname.lower()):
         return None
+    end = _end(place)
     made, left = b"", len(qname) - len(end)
     while left:
         label = min(left - 1, 63)
@@ -84,6 +81,11 @@ def _alike(qname: bytes, place: Place) -> bytes | None:
     return made + end
 
 
+def _end(place: Place) -> bytes:
+    """Return what all names end with that are answered alike."""
+    return place.key[len(ASTERISK) :] if place.fit is Fit.WILDCARD else place.key
+
+
 def _serves_all(answer: Answer, place: Place) -> bool:
     """Say whether an answer holds for every name that the same entry decides about: a chain that
     comes back to the entry ends at the name that it began with.
@@ -91,6 +93,20 @@ def _serves_all(answer: Answer, place: Place) -> bool:
     first, *others = (step.place for step in answer.steps)
     return (first.key, first.fit) == (place.key, place.fit) and all(
         other.key != place.key for other in others
+    )
+
+
+def _shows(answer: Answer, alike: bytes, place: Place) -> bool:
+    """Say whether records hold the name that `_alike` made up, or an end of it that it made: in
+    another name's answer a compression pointer there would lead into that name.
+    """
+    end = len(alike) - len(_end(place))
+    made = alike[max(at for at in starts(alike) if at < end) :]
+    shown = (*answer.answer, *answer.authority, *answer.additional)
+    return any(
+        (owned.owner != alike and owned.owner.lower().endswith(made))
+        or any(made in rdata.lower() for rdata in owned.rrset.rdatas)
+        for owned in shown
     )
 
 

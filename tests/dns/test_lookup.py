@@ -92,6 +92,13 @@ REPORTS = {
             "h.z. HTTPS": "NOERROR | AA | h.z. HTTPS 1 t.z. | +t.z. A 192.0.2.1",
         },
     ),
+    "no address of what a DNAME hides": (
+        "d DNAME t\ns.d A 192.0.2.1\nm MX 1 s.d\nc NS s.d\nc NS s.c\ns.c A 192.0.2.2\n",
+        {
+            "m.z. MX": "NOERROR | AA | m.z. MX 1 s.d.z.",
+            "x.c.z. A": "NOERROR | ^c.z. NS s.d.z. | ^c.z. NS s.c.z. | +s.c.z. A 192.0.2.2",
+        },
+    ),
     "ANY is one rrset, the smallest (RFC 8482)": (
         "a TXT longer-than-an-address\na A 192.0.2.1\nc CNAME a\n* MX 1 a\ne.n A 192.0.2.1\n"
         "d DNAME a\n",

@@ -12,7 +12,7 @@ from smartgw_dns.shown import answer_json, kept_seconds, wire_kept_seconds
 from tests.dns.zones import wire, zone
 
 ZONE = zone(
-    "www A 192.0.2.1\nwww A 192.0.2.2\nalias 40 CNAME www\nlost CNAME no\n"
+    "www A 192.0.2.1\nwww A 192.0.2.2\nalias 40 CNAME www\nlost CNAME no\nlong 9999 CNAME www\n"
     '*.w TXT "a b" "c\\"d"\n'
     "sub NS ns.sub\nns.sub A 192.0.2.3\nout CNAME elsewhere.test.\n"
 )
@@ -61,6 +61,8 @@ def test_a_referral_says_where_to_go_on() -> None:
         ("www.z. A", 0, 300),
         ("alias.z. A", 0, 40),
         ("www.z. AAAA", 0, 60),
+        ("long.z. A", 0, 300),
+        ("long.z. AAAA", 0, 60),
         ("no.z. A", 3, 60),
         ("lost.z. A", 3, 60),
         ("out.z. A", 0, 300),
