@@ -19,6 +19,8 @@ BESIDE_CNAME = frozenset({CNAME, 24, 25, 30, 46, 47})  # SIG, KEY, NXT, RRSIG, N
 SINGLE = frozenset({CNAME, DNAME, SOA})
 # What of a message of 65,535 octets is left for one rrset beside header, question, OPT and TSIG.
 LARGEST = 64_000
+# The types of a name are looked through one by one. BIND has the same (max-types-per-name).
+MOST_TYPES = 100
 _HALF = 1 << 31
 
 
@@ -33,6 +35,7 @@ class Why(Enum):
     NS_MISSING = "no_ns"
     DNAME_AND_NS = "dname_and_ns"
     TOO_LARGE = "rrset_too_large"
+    TOO_MANY = "too_many_types"
 
     @property
     def words(self) -> str:
@@ -49,6 +52,7 @@ _WORDS = {
     Why.NS_MISSING: "has no NS record",
     Why.DNAME_AND_NS: "has NS and DNAME, of which it can have one below the apex (RFC 6672 2.3)",
     Why.TOO_LARGE: f"has records of one type that fit in no answer, {LARGEST} octets",
+    Why.TOO_MANY: f"has records of more than {MOST_TYPES} types",
 }
 
 
@@ -158,6 +162,8 @@ def refusal(rdtypes: frozenset[int], *, at_apex: bool) -> Why | None:
         return Why.SOA_ELSEWHERE
     if DNAME in rdtypes and NS in rdtypes and not at_apex:
         return Why.DNAME_AND_NS
+    if len(rdtypes) > MOST_TYPES:
+        return Why.TOO_MANY
     return None
 
 

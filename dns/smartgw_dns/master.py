@@ -34,6 +34,8 @@ from smartgw_dns.zone import SOA, RRset, Zone, type_text
 MOST_RECORDS = 1_000_000
 # A short line must not cost more than a long file: BIND has no bound, and a /16 is enough.
 MOST_GENERATED = 65_536
+MOST_GENERATED_TEXT = 32 << 20  # characters of their owners and rdata
+_LONGEST_TEMPLATE = 300_000  # no rdata is longer, were each of its octets written as \\ddd
 _FAMILIES = {A: dns.inet.AF_INET, AAAA: dns.inet.AF_INET6}
 _WIDEST = 127  # of a number in $GENERATE, as in BIND
 _CLASSES = re.compile(r"(?:IN|CH|HS|CS|NONE|ANY|CLASS\d{1,5})\Z", re.IGNORECASE)
@@ -134,7 +136,7 @@ class _Reader:
         self.last_ttl: int | None = None
         self.most_records = most_records
         self.progress = progress
-        self.generated = 0
+        self.generated = self.generated_text = 0
         self.records = 0
         self.line = 0
         # By key of the owner; kept as what is made of them, for a large zone in little memory.
@@ -306,10 +308,16 @@ class _Reader:
         self.generated += (stop - start) // step + 1
         if self.generated > MOST_GENERATED:
             raise self._fault(f"$GENERATE makes more than {MOST_GENERATED} records")
+        if max(len(owner.value), len(rdata)) > _LONGEST_TEMPLATE:
+            raise self._fault(f"$GENERATE has a part of more than {_LONGEST_TEMPLATE} characters")
         for number in range(start, stop + 1, step):
-            token = dns.tokenizer.Token(owner.ttype, self._substitute(owner.value, number))
+            name, data = self._substitute(owner.value, number), self._substitute(rdata, number)
+            self.generated_text += len(name) + len(data)
+            if self.generated_text > MOST_GENERATED_TEXT:
+                raise self._fault(f"$GENERATE makes more than {MOST_GENERATED_TEXT} characters")
+            token = dns.tokenizer.Token(owner.ttype, name)
             self.owner = wire_of(self._name(token))
-            tok = dns.tokenizer.Tokenizer(self._substitute(rdata, number), idna_codec=ASCII_NAMES)
+            tok = dns.tokenizer.Tokenizer(data, idna_codec=ASCII_NAMES)
             self._add(self.owner, ttl, rdtype, self._rdata(rdtype, tok))
 
     def _substitute(self, template: str, number: int) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smartgw_dns import master
-from smartgw_dns.edits import Change, EditRefused, Why, build, difference
+from smartgw_dns.edits import MOST_TYPES, Change, EditRefused, Why, build, difference
 from smartgw_dns.master import MOST_GENERATED, MasterRefused, rdata_text
 from smartgw_dns.zone import RRset, Zone
 from tests.dns.zones import ORIGIN, apex, wire, zones
@@ -107,6 +107,7 @@ def test_an_answer_of_dig_axfr_is_a_master_file() -> None:
         ("a CNAME m\u00fcnchen\n", 3, "is not ASCII; write its A-label"),
         ("$GENERATE 0-65536 a$ A 192.0.2.1\n", 3, f"more than {MOST_GENERATED} records"),
         ("$GENERATE 0-40000 a$ TXT x\n$GENERATE 0-40000 b$ TXT x\n", 4, "more than"),
+        (f"$GENERATE 1-2 a TXT {'a' * 300_001}\n", 3, "more than 300000 characters"),
         ("$GENERATE 1-2/0 a$ A 192.0.2.1\n", 3, "no range"),
         ("$GENERATE 2-1 a$ A 192.0.2.1\n", 3, "no range"),
         ("$GENERATE -1-1 a$ A 192.0.2.1\n", 3, "no range"),
@@ -120,6 +121,22 @@ def test_a_fault_is_named_with_its_line(text: str, line: int, words: str) -> Non
     with pytest.raises(MasterRefused, match=f"line {line}: .*({words})") as refused:
         read(HEAD + text)
     assert refused.value.line == line
+
+
+def test_generated_text_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8.6: $GENERATE bounded: a short file makes no more than a long one may hold."""
+    monkeypatch.setattr(master, "MOST_GENERATED_TEXT", 1_000)
+    with pytest.raises(MasterRefused, match=r"line 4: .*makes more than 1000 characters"):
+        read(HEAD + "$GENERATE 1-9 a$ TXT x\n$GENERATE 1-9 b$ TXT ${0,127}\n")
+
+
+def test_the_types_of_a_name_are_bounded() -> None:
+    """8.6: a name has so many types as can be looked through for each question, with the line."""
+    text = "".join(f"a TYPE{number} \\# 0\n" for number in range(1_000, 1_000 + MOST_TYPES))
+    assert read(HEAD + "$TTL 5\n" + text).records == MOST_TYPES + 2
+    with pytest.raises(MasterRefused, match=r"line 104: a\.z\. has records of") as refused:
+        read(HEAD + "$TTL 5\n" + text + "a TXT x\n")
+    assert refused.value.why is Why.TOO_MANY
 
 
 @pytest.mark.parametrize(
