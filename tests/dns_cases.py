@@ -206,7 +206,7 @@ def response(answer: Answer) -> Response:
 
 
 def _section(owned: Iterable[Owned]) -> frozenset[Record]:
-    return records(found.to_dnspython() for found in owned)
+    return records(found for each in owned for found in each.to_dnspython())
 
 
 def faults(case: Case, got: Response) -> list[str]:

@@ -15,8 +15,8 @@ from smartgw_dns.zone import CNAME, DNAME, NS, SOA, Entry, RRset, Zone
 
 # DNSSEC data about the name itself may stand beside a CNAME: RFC 2181 10.1, RFC 4034 2.5.
 BESIDE_CNAME = frozenset({CNAME, 24, 25, 30, 46, 47})  # SIG, KEY, NXT, RRSIG, NSEC
-# Of these a name has one record: RFC 2181 10.1, RFC 6672 2.4, RFC 1035 5.2.
-SINGLE = frozenset({CNAME, DNAME, SOA})
+# Of these a name has one record: RFC 2181 10.1, RFC 6672 2.4, RFC 1035 5.2; NXT, NSEC: RFC 4034 4.
+SINGLE = frozenset({CNAME, DNAME, SOA, 30, 47})
 # What of a message of 65,535 octets is left for one rrset beside header, question, OPT and TSIG.
 LARGEST = 64_000
 # The types of a name are looked through one by one. BIND has the same (max-types-per-name).

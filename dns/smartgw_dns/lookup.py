@@ -19,6 +19,7 @@ NOERROR, NXDOMAIN = int(dns.rcode.NOERROR), int(dns.rcode.NXDOMAIN)
 REFUSED, YXDOMAIN = int(dns.rcode.REFUSED), int(dns.rcode.YXDOMAIN)
 ANY, DS = int(dns.rdatatype.ANY), int(dns.rdatatype.DS)
 A, AAAA = int(dns.rdatatype.A), int(dns.rdatatype.AAAA)
+SIGNATURES = frozenset({int(dns.rdatatype.SIG), int(dns.rdatatype.RRSIG)})
 # Of messages and transfers (RFC 6895 3.1): no name has such records, nor could it.
 NOT_ASKED = frozenset({0, int(dns.rdatatype.OPT), *range(249, 255)})
 # How often a question is asked anew by a CNAME or DNAME; a resolver goes on from the last one. BIND
@@ -42,11 +43,13 @@ class Owned:
     owner: bytes
     rrset: RRset
 
-    def to_dnspython(self) -> dns.rrset.RRset:
-        """Return the same as dnspython has it."""
-        return dns.rrset.from_rdata_list(
-            name_of(self.owner), self.rrset.ttl, list(self.rrset.to_dnspython())
-        )
+    def to_dnspython(self) -> list[dns.rrset.RRset]:
+        """Return the same as dnspython has it: of signatures one rrset for each record, for it puts
+        those that cover different types in no common one.
+        """
+        name, ttl, rdatas = name_of(self.owner), self.rrset.ttl, self.rrset.to_dnspython()
+        sets = [[rdata] for rdata in rdatas] if self.rrset.rdtype in SIGNATURES else [rdatas]
+        return [dns.rrset.from_rdata_list(name, ttl, one) for one in sets]
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,7 +247,11 @@ class Responder:
             question = (
                 query.qname + query.qtype.to_bytes(2, "big") + query.qclass.to_bytes(2, "big")
             )
-        room = most - HEADER - len(question) - len(opt)
+        room = most - HEADER - len(question)
+        if edns is not None and len(opt) > room:
+            # ANY, whose answer has no more octets than it: the cookie is given over TCP.
+            opt = _opt(query.error, edns.dnssec_ok, not_ours=False, with_cookie=False)
+        room -= len(opt)
         tsig = query.tsig if len(query.tsig) <= room else b""
         if written is None:
             flags, counts, body = query.error & 0xF, (0, 0, 0), b""
@@ -255,7 +259,7 @@ class Responder:
             flags, counts, body = written.flags, written.counts, written.body
             if len(body) > room:
                 counts, body = written.short_counts, written.short_body
-            if cut or len(body) > room:
+            if cut or (body and len(body) > room):
                 flags, counts, body = flags | _TC, (0, 0, 0), b""
         answers, authority, additional = counts
         additional += bool(opt) + bool(tsig)

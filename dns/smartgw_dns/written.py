@@ -60,7 +60,7 @@ def write_for(
         if _serves_all(answer, place) and not _shows(answer, alike, place):
             return write(answer, alike, account, zone), True
     own = write(catalog.lookup_wire(qname, qtype), qname, account)
-    return own, len(place.key) == len(qname) and place.fit is not Fit.DNAME
+    return own, len(place.key) == len(qname) and place.fit in (Fit.EXACT, Fit.CUT)
 
 
 def _alike(qname: bytes, place: Place) -> bytes | None:
@@ -134,7 +134,7 @@ def _sections(
     name, rdtype = name_of(qname), dns.rdatatype.A
     message.question.append(dns.rrset.RRset(name, dns.rdataclass.IN, rdtype))
     message.answer, message.authority, message.additional = (
-        [owned.to_dnspython() for owned in section] for section in sections
+        [rrset for owned in section for rrset in owned.to_dnspython()] for section in sections
     )
     # In the order of the zone: what is kept would else be one order by chance, for long.
     try:

@@ -13,7 +13,6 @@ from functools import cache
 
 import dns.rdata
 import dns.rdataclass
-import dns.rdataset
 import dns.rdatatype
 
 from smartgw_dns.names import ASTERISK, order
@@ -39,13 +38,13 @@ class RRset:
     ttl: int
     rdatas: tuple[bytes, ...]
 
-    def to_dnspython(self) -> dns.rdataset.Rdataset:
-        """Return the same as dnspython has it, to show or to render."""
+    def to_dnspython(self) -> list[dns.rdata.Rdata]:
+        """Return the rdata of its records as dnspython has it, to show or to render."""
         rdtype = dns.rdatatype.RdataType.make(self.rdtype)
-        found = dns.rdataset.Rdataset(dns.rdataclass.IN, rdtype)
-        for wire in self.rdatas:
-            found.add(dns.rdata.from_wire(dns.rdataclass.IN, rdtype, wire, 0, len(wire)), self.ttl)
-        return found
+        return [
+            dns.rdata.from_wire(dns.rdataclass.IN, rdtype, wire, 0, len(wire))
+            for wire in self.rdatas
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,14 @@ from smartgw_dns.lint import Finding, lint
 from smartgw_dns.lookup import AAAA, A
 from smartgw_dns.master import MasterRefused, rdata_text
 from smartgw_dns.names import LONGEST, ROOT, order, text_of, within
-from smartgw_dns.records import RecordRefused, read_name, read_rdata, read_rrset, read_type
+from smartgw_dns.records import (
+    RecordRefused,
+    distinct,
+    read_name,
+    read_rdata,
+    read_rrset,
+    read_type,
+)
 from smartgw_dns.zone import NS, SOA, RRset, Zone, type_text
 
 T = TypeVar("T")
@@ -137,11 +144,11 @@ def apex(
     serial: int,
 ) -> list[Change]:
     """Return the SOA and NS records of a zone."""
-    servers = list(dict.fromkeys(servers))
+    servers = distinct(NS, servers)
     numbers = b"".join(number.to_bytes(4, "big") for number in (serial, *times))
     return [
         Change(origin, SOA, RRset(SOA, ttl, (servers[0] + contact + numbers,))),
-        Change(origin, NS, RRset(NS, ttl, tuple(servers))),
+        Change(origin, NS, RRset(NS, ttl, servers)),
     ]
 
 

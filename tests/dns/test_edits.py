@@ -45,6 +45,7 @@ def test_a_change_makes_a_new_version() -> None:
         ("d.z.", SERVER, Why.DNAME_AND_NS),
         ("s.z.", DNAME, Why.DNAME_AND_NS),
         ("a.z.", RRset(6, 300, (b"\0\0" + bytes(20),)), Why.SOA_ELSEWHERE),
+        ("n.z.", RRset(47, 300, (b"\0\0\1\x40", b"\0\0\1\x20")), Why.SEVERAL),
         ("z.", RRset(6, 300, (b"\0\0" + bytes(20), b"\0\0" + bytes(19) + b"\1")), Why.SEVERAL),
         ("other.", ADDRESS, Why.OUT_OF_ZONE),
         ("az.", ADDRESS, Why.OUT_OF_ZONE),

@@ -25,7 +25,8 @@ from smartgw_dns.names import name_of
 from smartgw_dns.query import read
 from smartgw_dns.respond import PAYLOAD, Responder
 from smartgw_dns.zone import Zone
-from tests.dns.zones import LABELS, ORIGIN, zones
+from tests.dns.zones import LABELS, ORIGIN, wire, zones
+from tests.dns.zones import zone as zone_of
 
 DATA = Path(__file__).parents[1] / "data/dns"
 PACKETS = json.loads((DATA / "packets/manifest.json").read_text())
@@ -34,7 +35,15 @@ CLIENT = "192.0.2.7"
 NAMES = st.lists(LABELS | st.just(b"\x02xy") | st.just(b"\x01y"), max_size=4).map(
     lambda labels: b"".join(labels) + ORIGIN
 )
-TYPES = st.sampled_from([1, 28, 16, 5, 39, 2, 15, 255])
+TYPES = st.sampled_from([1, 28, 16, 5, 39, 2, 15, 43, 255])
+BELOW = st.sets(
+    st.sampled_from([b"\x01a" + ORIGIN, b"\x01b\x01a" + ORIGIN, b"\x01*" + ORIGIN])
+).map(
+    lambda origins: [
+        master.read("@ 60 SOA ns root 1 2 3 4 5\n@ 60 NS ns\nb 60 TXT x\n* 60 MX 1 b\n", origin)
+        for origin in origins
+    ]
+)
 
 
 def responder(*zones: Zone, rate: int = 0, now: float = 1e9) -> Responder:
@@ -61,20 +70,20 @@ def content(wire: bytes) -> tuple[object, ...]:
     )
 
 
-@given(zones(), st.lists(st.tuples(NAMES, TYPES), min_size=1, max_size=12))
+@given(zones(), BELOW, st.lists(st.tuples(NAMES, TYPES), min_size=1, max_size=12))
 def test_an_answer_that_is_kept_is_the_answer_of_the_name(
-    zone: Zone, questions: list[tuple[bytes, int]]
+    zone: Zone, below: list[Zone], questions: list[tuple[bytes, int]]
 ) -> None:
     """8.3: what was written for one name is sent for another only where it is its answer too."""
-    kept = responder(zone)
+    kept = responder(zone, *below)
     for qname, qtype in questions * 2:
         packet = dns.message.make_query(
             name_of(qname), dns.rdatatype.RdataType(qtype), flags=0, payload=4096
         ).to_wire()
-        got, fresh = kept.tcp(packet, CLIENT), responder(zone).tcp(packet, CLIENT)
+        got, fresh = kept.tcp(packet, CLIENT), responder(zone, *below).tcp(packet, CLIENT)
         assert got is not None
         assert fresh is not None
-        core = Catalog.of([zone]).lookup_wire(qname, qtype)
+        core = Catalog.of([zone, *below]).lookup_wire(qname, qtype)
         parsed = dns.message.from_wire(got)
         assert content(got) == content(fresh), (name_of(qname), qtype, list(master.write(zone)))
         assert parsed.rcode() == core.rcode
@@ -84,26 +93,57 @@ def test_an_answer_that_is_kept_is_the_answer_of_the_name(
             (parsed.additional, core.additional),
         ):
             assert {(r.name, r.rdtype, frozenset(r)) for r in ours} == {
-                (r.name, r.rdtype, frozenset(r)) for r in (o.to_dnspython() for o in theirs)
+                (r.name, r.rdtype, frozenset(r)) for o in theirs for r in o.to_dnspython()
             }
         # Names of the question come back as they were written (0x20).
         assert dns.message.from_wire(got).question[0].name.labels == name_of(qname).labels
 
 
-@given(zones(), st.lists(st.tuples(NAMES, TYPES), min_size=1, max_size=12), st.booleans())
+@given(zones(), BELOW, st.lists(st.tuples(NAMES, TYPES), min_size=1, max_size=12), st.booleans())
 def test_a_datagram_from_what_was_kept_is_the_one_that_would_be_made(
-    zone: Zone, questions: list[tuple[bytes, int]], edns: bool
+    zone: Zone, below: list[Zone], questions: list[tuple[bytes, int]], edns: bool
 ) -> None:
     """8.3: what was sent for a name is sent for its like, as often as it is asked, in its case."""
-    kept = responder(zone)
+    kept = responder(zone, *below)
     for number, (qname, qtype) in enumerate(questions * 3):
         sent = [qname, qname.upper()] if b"\x01A" not in qname else [qname]
         for name in sent:
             packet = dns.message.make_query(
                 name_of(name), dns.rdatatype.RdataType(qtype), flags=0, id=number, use_edns=edns
             ).to_wire()
-            fresh = responder(zone).udp(packet, CLIENT)
+            fresh = responder(zone, *below).udp(packet, CLIENT)
             assert kept.udp(packet, CLIENT) == fresh, (name_of(name), qtype, zone)
+
+
+@pytest.mark.parametrize(
+    ("text", "asked_before", "question"),
+    [
+        # The zone above has a name at the apex of the one below, without a cut.
+        ("x.in TXT t\n", "in.z. TXT", "in.z. DS"),
+        ("x.in TXT t\n", "in.z. DS", "in.z. TXT"),
+        # A chain that comes back to the wildcard, whose name is as long as that asked for.
+        ("*.w CNAME b.w\n", "b.w.z. A", "c.w.z. A"),
+        # A target that looks like the name that stands for all others.
+        (r"*.w MX 1 \255\255.w" + "\n", "ab.w.z. MX", "cd.w.z. MX"),
+        (r"*.w MX 1 a.\255\255.w" + "\n", "ab.w.z. MX", "cd.w.z. MX"),
+    ],
+)
+@pytest.mark.parametrize("way", ["udp", "tcp"])
+def test_what_was_asked_before_changes_no_answer(
+    text: str, asked_before: str, question: str, way: str
+) -> None:
+    """8.3: an answer is that of the name, whatever was asked of the same entry before."""
+    found = zone_of(text), zone_of("", "in.z.")
+    kept, packet = responder(*found), asked(*question.split(), use_edns=0)
+    getattr(kept, way)(asked(*asked_before.split(), use_edns=0), CLIENT)
+    fresh = getattr(responder(*found), way)(packet, CLIENT)
+    assert content(getattr(kept, way)(packet, CLIENT)) == content(fresh)
+    name, rdtype = question.split()
+    core = Catalog.of(found).lookup_wire(wire(name), dns.rdatatype.from_text(rdtype))
+    shown = {(r.name, r.rdtype, frozenset(r)) for r in dns.message.from_wire(fresh).answer}
+    assert shown == {
+        (r.name, r.rdtype, frozenset(r)) for o in core.answer for r in o.to_dnspython()
+    }
 
 
 def test_a_zone_below_a_wildcard_has_its_own_answers() -> None:
@@ -180,6 +220,14 @@ def test_any_is_not_worth_forging_an_address_for() -> None:
     assert len(answer) <= len(packet)
     assert dns.message.from_wire(answer).flags & dns.flags.TC
     cookie = dns.edns.CookieOption(b"12345678", b"")
+    for name in ("smart-app.test", "missing.smart-app.test", "not-ours.example"):
+        for options in ([], [cookie]):
+            packet = asked(name, "ANY", use_edns=0, options=options)
+            answer = made.udp(packet, CLIENT)
+            assert answer is not None
+            assert len(answer) <= len(packet)
+            cut = bool(dns.message.from_wire(answer).flags & dns.flags.TC)
+            assert cut == (name != "not-ours.example")
     first = made.udp(asked("smart-app.test", "SOA", options=[cookie]), CLIENT)
     assert first is not None
     (given_cookie,) = dns.message.from_wire(first).options

@@ -32,6 +32,22 @@ def test_all_record_types_are_written_so_that_everybody_can_read_them() -> None:
         assert (b"\x04mail\x01a\x01z\0" in body) == (rdtype not in ("MX", "PTR")), rdtype
 
 
+def test_signatures_of_several_types_stand_in_one_answer() -> None:
+    """8.3: RRSIG and SIG records are one rrset, whatever they cover (RFC 4034 3)."""
+    signed = "8 2 300 20300101000000 20200101000000 1 z. AAAA"
+    text = "".join(f"a RRSIG {kind} {signed}\n" for kind in ("A", "MX", "TXT"))
+    zone = master.read(f"$ORIGIN z.\n$TTL 300\n{SOA}{NS}a A 192.0.2.1\n{text}", b"\x01z\0")
+    qname = b"\x01a\x01z\0"
+    answer = Catalog.of([zone]).lookup_wire(qname, int(dns.rdatatype.RRSIG))
+    found = write(answer, qname, "account")
+    assert found.counts == (3, 1, 0)
+    question = dns.message.make_query("a.z.", "RRSIG").to_wire()
+    header = question[:2] + b"\x80\0\0\1" + b"".join(n.to_bytes(2, "big") for n in found.counts)
+    parsed = dns.message.from_wire(header + question[12:] + found.body)
+    covered = {rdata.covers() for rrset in parsed.answer for rdata in rrset}
+    assert covered == {dns.rdatatype.A, dns.rdatatype.MX, dns.rdatatype.TXT}
+
+
 def test_what_a_message_cannot_hold_is_left_out() -> None:
     """8.4: truncation: addresses that can be asked for first, without TC; then all, with it."""
     answer, qname = many(2_400, "host{number} A 192.0.2.1\n")

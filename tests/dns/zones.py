@@ -54,7 +54,7 @@ def lines(owned: Owned) -> list[str]:
     head = f"{text_of(owned.owner)} {type_text(owned.rrset.rdtype)}"
     if owned.rrset.rdtype == 6:
         return [f"{head} {owned.rrset.ttl}"]
-    return [f"{head} {rdata}" for rdata in owned.rrset.to_dnspython()]
+    return [f"{head} {rdata}" for found in owned.to_dnspython() for rdata in found]
 
 
 # ---- zones at random ----

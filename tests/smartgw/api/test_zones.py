@@ -151,6 +151,15 @@ async def test_a_zone_is_made_read_and_deleted(api: Api) -> None:
     assert later["serial"] >= made["serial"]
 
 
+async def test_a_name_server_counts_once_in_whatever_case(api: Api) -> None:
+    """8.6: names are the same without their case, and records that are the same are one."""
+    servers = ["ns1.example.net.", "NS1.example.net.", "ns2.example.net.", "ns1.example.net."]
+    made = await api.done("PUT", f"{ZONES}/example.com", {"nameservers": servers})
+    assert made["records"] == 3
+    found = await api.done("GET", f"{ZONES}/example.com")
+    assert found["nameservers"] == ["ns1.example.net.", "ns2.example.net."]
+
+
 async def test_zones_come_in_pages_by_name(api: Api) -> None:
     """10.3: pagination where lists grow."""
     names = [f"{letter}.example." for letter in "dacbe"]
