@@ -87,6 +87,11 @@ class Credentials:
         self._refuse(verdict, issuer if issuer in self._sources else "")
         return None
 
+    def known(self, fields: Sequence[str]) -> Caller | None:
+        """Return who calls where nobody is refused: by the keys that there are, and not counted."""
+        verdict = self._judge(bearer(fields))
+        return verdict if isinstance(verdict, Caller) else None
+
     def _judge(self, token: str | Refusal) -> Caller | Refusal:
         issuers = {
             each.issuer: Issuer(
@@ -112,10 +117,11 @@ class Credentials:
 
     def _refuse(self, reason: Refusal, issuer: str) -> None:
         self.refused[reason] += 1
-        if reason is not Refusal.MISSING:
-            whose = f" of {issuer}" if issuer else ""
-            text = f"API: a credential{whose} is refused: {reason.value}"
-            self._say(logging.WARNING, f"{reason} {issuer}", text)
+        whose = f" of {issuer}" if issuer else ""
+        text = f"API: a credential{whose} is refused: {reason.value}"
+        # A command learns by a 401 where its token is: that one shows none is no sign of anything.
+        level = logging.INFO if reason is Refusal.MISSING else logging.WARNING
+        self._say(level, f"{reason} {issuer}", text)
 
     def _follow(self) -> list[IssuerKeys]:
         """Follow the keys of the issuers as they are now; return those that are left."""

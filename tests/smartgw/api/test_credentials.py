@@ -72,6 +72,23 @@ async def test_no_token_stands_in_the_log(tmp_path: Path, caplog: pytest.LogCapt
             assert len(part) < 8 or part not in caplog.text
 
 
+async def test_what_is_missing_is_not_malformed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """10.2: that no credential is shown is counted and told as such, and is no warning."""
+    caplog.set_level(logging.INFO, "smartgw.api.credentials")
+    async with credentials(issuing.auth(tmp_path)) as made:
+        for internal in (True, False):
+            assert await made.service([], internal=internal) is None
+        assert await made.caller([]) is None
+        assert made.refused[Refusal.MISSING] == made.refused.total() == 3
+        found = [(each.levelname, each.getMessage()) for each in caplog.records]
+        assert found == [("INFO", "API: a credential is refused: missing")]
+        await made.caller(["Basic x"])
+        assert caplog.records[-1].levelname == "WARNING"
+        assert "malformed" in caplog.records[-1].getMessage()
+
+
 async def test_without_issuers_nobody_counts_but_the_operator() -> None:
     """10.1: there is no open door: without issuers every token is refused."""
     async with credentials(Auth()) as made:
