@@ -8,7 +8,7 @@ its handler's. From the same values openapi.py makes the description.
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -32,6 +32,7 @@ _SLOWEST: Final = 256 << 10
 _REFUSED_AFTER: Final = 0.005
 """Seconds from a request's head to its 401: longer than the longest look at a credential takes."""
 _MAX_FAULTS = 20
+_ENCODED = re.compile("(?:[^%]|%[0-9A-Fa-f]{2})*")
 CALLER = web.RequestKey("caller", Caller)
 """On the request of somebody who may call."""
 
@@ -146,6 +147,7 @@ class Guard:
         `metered`: whoever it is is charged later.
         """
         if access is Access.OPEN:
+            self.notice(request)
             return None
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -167,6 +169,21 @@ class Guard:
                 raise refused
         return caller
 
+    def notice(self, request: web.Request) -> None:
+        """Charge a service to its own window where anybody is answered, and refuse nobody.
+
+        Without this a service would be refused for what others at its address ask (6.2). One
+        whose own window is full is anybody. Internally no address has a window.
+        """
+        fields = request.headers.getall("Authorization", ())
+        if self._internal or not fields:
+            return
+        caller = self._credentials.known(fields)
+        if caller is not None and caller.role is Role.SERVICE:
+            left, refused = self._rates.charge(caller)
+            if refused is None:
+                request[LEFT] = left
+
     def _challenge(self) -> str:
         path = self._credentials.operator.path
         if not self._internal or path is None:
@@ -186,7 +203,10 @@ def mount(application: web.Application, bounds: Sequence[Bound], guard: Guard) -
 
 
 def refuse_methods(bounds: Sequence[Bound], guard: Guard) -> Any:
-    """Who may not call a path is not told either by which methods it can be called."""
+    """Who may not call a path is not told either by which methods it can be called.
+
+    What is nowhere is nowhere for everybody, but a service is charged as one.
+    """
     paths = [
         (re.compile(re.sub(r"{\w+}", "[^/]+", operation.path)), operation)
         for operation, _ in bounds
@@ -196,6 +216,9 @@ def refuse_methods(bounds: Sequence[Bound], guard: Guard) -> Any:
     async def known_methods(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
+        except web.HTTPNotFound:
+            guard.notice(request)
+            raise
         except web.HTTPMethodNotAllowed:
             for path, operation in paths:
                 if path.fullmatch(request.rel_url.raw_path):
@@ -210,8 +233,9 @@ def _handler(operation: Operation, do: Do, guard: Guard) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
         caller = await guard.admit(request, operation.access, metered=operation.metered)
         query = None if operation.query is None else _query(operation.query, request)
-        if operation.query is None and request.query:
-            raise _no_parameter(next(iter(request.query)))
+        if operation.query is None:
+            for name, _ in _parameters(request):
+                raise _no_parameter(name)
         path = _path(operation, request)
         body: object = None
         if operation.takes is not None:
@@ -244,23 +268,40 @@ def _compact(value: Any) -> str:
 
 
 def _path(operation: Operation, request: web.Request) -> dict[str, str]:
-    """Return the path's parameters, decoded once and strictly: two spellings are one value."""
+    """Return the path's parameters, decoded once and strictly."""
     found: dict[str, str] = {}
     segments = request.rel_url.raw_path.split("/")
     for pattern, segment in zip(operation.path.split("/"), segments, strict=True):
         if pattern.startswith("{"):
-            name = pattern[1:-1]
-            try:
-                found[name] = unquote_to_bytes(segment).decode("utf-8")
-            except UnicodeDecodeError:
-                message = f"{name} is not UTF-8, percent-encoded"
-                raise ApiError(400, "bad_parameter", message, parameter=name) from None
+            found[pattern[1:-1]] = _decoded(segment, pattern[1:-1])
     return found
+
+
+def _decoded(text: str, name: str) -> str:
+    """Return what was percent-encoded (RFC 3986 2.1), so that no value has two spellings but for
+    characters that need no encoding. Raises ApiError, which names the parameter.
+    """
+    try:
+        if not _ENCODED.fullmatch(text):
+            raise ValueError("a % that begins nothing")
+        return unquote_to_bytes(text).decode("utf-8")
+    except ValueError:
+        message = f"{name} is not UTF-8, percent-encoded; %25 is a %"
+        raise ApiError(400, "bad_parameter", message, parameter=name) from None
+
+
+def _parameters(request: web.Request) -> Iterator[tuple[str, str]]:
+    """Return name and value of each parameter of the query, in the form of a web form."""
+    for part in request.rel_url.raw_query_string.split("&"):
+        if part:
+            name, _, value = part.replace("+", " ").partition("=")
+            shown = ascii(name[:60])[1:-1]
+            yield _decoded(name, shown), _decoded(value, shown)
 
 
 def _query(model: type[BaseModel], request: web.Request) -> BaseModel:
     values: dict[str, str] = {}
-    for name, value in request.query.items():
+    for name, value in _parameters(request):
         if name not in model.model_fields:
             raise _no_parameter(name)
         if name in values:

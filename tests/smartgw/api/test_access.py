@@ -145,6 +145,39 @@ async def test_what_is_public_asks_nobody(place: Place) -> None:
                     assert response.status == 200
 
 
+async def test_a_service_is_one_where_anybody_is_answered(tmp_path: Path) -> None:
+    """6.2: services have their own window: at open doors and where nothing is, too; nobody is
+    refused there for what he shows, counted as refused, or kept waiting.
+    """
+    gateway = FakeGateway()
+    gateway.rates = gateway.rates.model_copy(update={"services": 4})
+    api, credentials = api_of(gateway, issuing.auth(tmp_path))
+    credentials.start()
+    places = [("/healthz", 200), ("/api/v3/discovery/hosts", 200), ("/nowhere", 404)]
+    places.append(("/api/v3/openapi.json?x=1", 400))
+    async with serving(api.public(control=False)) as address, ClientSession() as session:
+
+        async def ask(path: str, fields: list[str], status: int) -> str | None:
+            headers = [("Authorization", field) for field in fields]
+            url = f"http://{address}{path}"
+            async with session.get(url, headers=headers) as response:
+                assert response.status == status
+                return response.headers.get("X-Smartgw-Caller")
+
+        unknown = [f"Bearer {issuing.token(kid='k9')}"]
+        for path, status in places:
+            for fields in (*issuing.forged().values(), unknown):
+                assert await ask(path, fields, status) is None
+        assert credentials.refused.total() == 0
+        service = [f"Bearer {issuing.token()}"]
+        assert [await ask(path, service, status) for path, status in places] == ["service"] * 4
+        # Its own window is full: it is anybody, whom the data path counts by address.
+        assert await ask("/healthz", service, 200) is None
+    async with serving(api.internal("localhost")) as address, ClientSession() as session:
+        assert await ask("/healthz", service, 200) is None
+    await credentials.stop()
+
+
 async def test_control_can_be_kept_off_the_public_listener(tmp_path: Path) -> None:
     """10.2: the public listener can be told not to serve control: then it has no such path."""
     api, credentials = api_of(FakeGateway(), issuing.auth(tmp_path))

@@ -160,6 +160,31 @@ async def test_what_is_no_app_id(call: Caller, path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "parameter"),
+    [
+        *(("/apps/%zz", "app_id"), ("/apps/a%", "app_id"), ("/apps/a%2", "app_id")),
+        *(("/apps/%C3%2", "app_id"), ("/enrolments/%/h", "cluster")),
+        *(("/apps?state=%zz", "state"), ("/apps?state=active%", "state"), ("/apps?%zz=1", "%zz")),
+        *(("/apps?cursor=%FF", "cursor"), ("/status?%FF", "%FF")),
+        *(("/discovery/owner?app=%FF", "app"), ("/discovery/owner?app=%zz", "app")),
+    ],
+)
+async def test_a_value_has_one_spelling(call: Caller, path: str, parameter: str) -> None:
+    """10.3: a % that begins no pair, and what is not UTF-8, are 400 and nobody else's value."""
+    host, port = call.address.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(
+        f"GET /api/v3{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        f"Authorization: Bearer {call.token}\r\n\r\n".encode()
+    )
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 400 "), head
+    error = json.loads(body)["error"]
+    assert (error["reason"], error.get("parameter")) == ("bad_parameter", parameter)
+
+
+@pytest.mark.parametrize(
     ("body", "pointer", "said"),
     [
         ({"state": "gone"}, "/state", "'active', 'suspended' or 'retired'"),

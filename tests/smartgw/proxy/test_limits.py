@@ -435,6 +435,9 @@ def test_services_have_a_window_of_their_own(short: Gateway) -> None:
         own(short, "/healthz", caller)
     assert own(short, "/healthz", caller).status == 429
     assert own(short, "/api/v3/hosts", caller, service).status == 200
+    for path, status in (("/healthz", 200), ("/nowhere", 404)):
+        assert own(short, path, caller, service).status == status
+        assert own(short, path, caller, "Authorization: Bearer none").status == 429
 
 
 def test_credentials_are_not_looked_at_without_end(place: Cluster) -> None:
