@@ -90,6 +90,7 @@ class Zones:
         self._due: dict[bytes, None] = {}
         self._made: dict[bytes, Version | None] = {}
         self._large: dict[bytes, asyncio.Task[None]] = {}
+        self._again: set[bytes] = set()
         self._settled = 0
         self._wake = asyncio.Event()
         self._moved = asyncio.Event()
@@ -151,7 +152,8 @@ class Zones:
             origin = next(iter(self._due))
             del self._due[origin]
             if origin in self._large:
-                continue  # it is looked at again when that is done
+                self._again.add(origin)  # when that is done
+                continue
             try:
                 made = self._make(origin)
                 if isinstance(made, _Whole):
@@ -160,8 +162,8 @@ class Zones:
                 else:
                     self._made[origin] = made
                     self.faults.pop(origin, None)
-            except ValueError as error:
-                self._failed(origin, str(error))
+            except Exception as error:
+                self._failed(origin, _words(error))
             now = time.monotonic()
             if self.known and now - since > GATHER:
                 self._publish()
@@ -181,14 +183,14 @@ class Zones:
             zone = await self._aside.run(_whole, whole.record, whole.contents)
             self._made[origin] = Version(zone, whole.head, whole.contents)
             self.faults.pop(origin, None)
-        except ValueError as error:
-            self._failed(origin, str(error))
         except Exception as error:
-            self._failed(origin, f"internal error: {type(error).__name__}")
+            self._failed(origin, _words(error))
         finally:
             del self._large[origin]
-            # Something newer may have come meanwhile.
-            self._due[origin] = None
+            if origin in self._again:
+                # Something newer came meanwhile; what failed is not tried again without that.
+                self._again.remove(origin)
+                self._due[origin] = None
             self._wake.set()
 
     def _publish(self) -> None:
@@ -245,6 +247,13 @@ class Zones:
         name = text_of(origin)
         text = f"zones: {name} is not in force as it was last written: {fault}"
         self._say(logging.WARNING, f"{name} {fault}", text)
+
+
+def _words(error: Exception) -> str:
+    """Return why a zone could not be made; what is no ValueError is a fault of ours."""
+    if isinstance(error, ValueError):
+        return str(error)
+    return f"internal error: {type(error).__name__}: {error}"
 
 
 def _contents(desired: Desired, head: ZoneHead) -> Contents:

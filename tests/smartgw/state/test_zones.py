@@ -4,18 +4,21 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import nats
 import pytest
 
 from smartgw.state import jetstream, zone_store
+from smartgw.state import zones as zones_module
 from smartgw.state.desired import Stored
 from smartgw.state.durable import Conflict, Unavailable
 from smartgw.state.records import Record, encode, key_of
 from smartgw.state.zone_records import PARTS, ZoneHead, ZonePart, head_key, part_key
+from smartgw.state.zones import Contents
 from smartgw_dns.edits import Change, apply, build, edit
 from smartgw_dns.packed import pack
-from smartgw_dns.zone import RRset
+from smartgw_dns.zone import RRset, Zone
 from tests.dns.zones import wire, zone
 from tests.servers import Nats
 from tests.stores import BUCKET, until
@@ -231,6 +234,68 @@ async def test_a_part_alone_is_nothing(
     with pytest.raises(Unavailable) as refused:
         await one.writer.put(None, apply(zone(""), large(4_000)))
     assert not refused.value.sent
+
+
+async def test_what_cannot_be_made_is_not_tried_again_and_again(
+    pair: list[ZoneGateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8.6: a large zone whose parts are there and wrong costs one attempt until it is written."""
+    one, other = pair
+    makings: list[bytes] = []
+    make = zones_module._whole
+
+    def counted(head: ZoneHead, contents: Contents) -> Zone:
+        makings.append(head.origin)
+        return make(head, contents)
+
+    monkeypatch.setattr(zones_module, "_whole", counted)
+    made = apply(zone("www A 192.0.2.1\n"), large(4_000))
+    packed = pack(made)
+    parts = [ZonePart(ORIGIN, f"{number:016}", each) for number, each in packed.places.items()]
+    head = ZoneHead(
+        *(ORIGIN, made.serial, made.records + 1, packed.size, packed.lead),
+        tuple((part.name,) for part in parts),
+    )
+    for part in parts:
+        await one.store.write(part)
+    await one.store.write(head)
+    await until(lambda: all(gateway.zones.faults for gateway in pair))
+    # A small zone that comes later is made after whatever was to be made again.
+    for number in range(3):
+        await one.writer.put(None, build(wire(f"s{number}."), _small(f"s{number}.")))
+    await until(lambda: other.zones.version(wire("s2.")) is not None)
+    assert [gateway.zones.waiting for gateway in pair] == [0, 0]
+    assert makings.count(ORIGIN) == 2
+    await one.store.write(replace(head, records=made.records))
+    await same(pair, made)
+    assert not one.zones.faults
+
+
+async def test_a_fault_of_ours_in_one_zone_keeps_no_other_away(
+    bus: Nats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8.4: nobody is told that a name is not ours because another zone could not be made."""
+    (one,) = await start(bus, 1)
+    for name in ("a.", "bad.", "z."):
+        await one.writer.put(None, build(wire(name), _small(name)))
+    await one.stop()
+    make = zones_module._whole
+
+    def failing(head: ZoneHead, contents: Contents) -> Zone:
+        if head.origin == wire("bad."):
+            raise KeyError(head.origin)
+        return make(head, contents)
+
+    monkeypatch.setattr(zones_module, "_whole", failing)
+    late = ZoneGateway(one.servers, name="late")
+    await late.start()
+    try:
+        for name in ("a.", "z."):
+            assert late.ask(f"www.{name} A") == f"NOERROR | AA | www.{name} A 0.0.0.1"
+        assert late.zones.faults.keys() == {wire("bad.")}
+        assert late.zones.faults[wire("bad.")].startswith("internal error: KeyError")
+    finally:
+        await late.stop()
 
 
 async def test_no_zone_waits_for_a_large_one(pair: list[ZoneGateway]) -> None:
