@@ -109,6 +109,8 @@ class PeerLink(Link):
         kept = gate.connections[connection].kept
         connection.deadline = connection.idle_since + min(links.pools.idle, kept)
         gate.idle.append(connection)
+        if links.pools.wanting:
+            links.pools.freed()
 
     def lost(self, connection: UpstreamConnection) -> None:
         gate = self._homes.pop(connection, None)
@@ -125,6 +127,23 @@ class PeerLink(Link):
         if connection.head is None:
             gate = self._homes[connection]
             self._fails(gate, "ended a connection that it had just opened")
+
+    # ---- what pools.py calls ----
+
+    def wants_one(self) -> bool:
+        dialling = sum(gate.dialling for gate in self._gates)
+        return dialling < len(self._waiting) and bool(self._with_room())
+
+    def open_one(self) -> None:
+        gates = self._with_room()
+        gate = min(gates, key=lambda gate: (bool(gate.failing), gate.load, random.random()))
+        gate.dialling += 1
+        self._open_at(gate)
+
+    def _with_room(self) -> list[_Gate]:
+        """Return the gateways to which one more connection may be opened."""
+        most = self._links.most
+        return [gate for gate in self._gates if len(gate.connections) + gate.dialling < most]
 
     # ---- which gateway, and which connection ----
 
@@ -147,18 +166,14 @@ class PeerLink(Link):
 
     def _dial(self) -> None:
         """Open one more connection, if one waits for whom none is being opened."""
-        gates = self._gates
-        if sum(gate.dialling for gate in gates) >= len(self._waiting):
+        if not self.wants_one():
             return
-        most = self._links.most
-        room = [gate for gate in gates if len(gate.connections) + gate.dialling < most]
-        if not room:
-            return
-        gate = min(room, key=lambda gate: (bool(gate.failing), gate.load, random.random()))
-        if self._links.pools.make_room():
-            gate.dialling += 1
-            self._open_at(gate)
-        elif not self._homes and not any(gate.dialling for gate in gates):
+        pools = self._links.pools
+        if pools.make_room():
+            self.open_one()
+        elif self._homes or any(gate.dialling for gate in self._gates):
+            pools.wanting[self] = None
+        else:
             # Nothing of this peer is open whose end could serve those who wait.
             self._turn_away(Reason.OVERLOADED)
 
@@ -193,6 +208,7 @@ class PeerLink(Link):
                 self._doubt(gate, verdict)
                 if not probe:
                     self._tell_one(verdict)
+            links.pools.freed()
 
     def _outdated(self, gate: _Gate, opening: PeerOpening) -> bool:
         """Say whether the list has changed while a connection was being opened."""

@@ -41,6 +41,16 @@ class Link(ABC):
     def done(self, exchange: "Exchange") -> None:
         """An exchange that was given to this link is over, or goes to another."""
 
+    # ---- what pools.py calls ----
+
+    @abstractmethod
+    def wants_one(self) -> bool:
+        """Say whether a request waits for whom no connection is being opened, and one may be."""
+
+    @abstractmethod
+    def open_one(self) -> None:
+        """Open one more connection: it is wanted, and there is room for it."""
+
     # ---- what upstream.py calls ----
 
     @abstractmethod

@@ -72,7 +72,8 @@ class Listening:
         self._per_address = settings.limits.connections_per_address
         self._alone = settings.processes.workers == 1
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._in_all, self.path.pools.most = connection_limits(files, settings.limits.connections)
+        self._in_all, upstream = connection_limits(files, settings.limits.connections)
+        self.path.pools.allow(upstream)
         mib = settings.limits.memory_mib
         self._pressure = Pressure(mib << 20 if mib is not None else memory.limit())
 

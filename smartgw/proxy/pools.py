@@ -114,6 +114,8 @@ class HostLink(Link):
             return
         connection.deadline = connection.idle_since + self._pools.idle
         self._idle.append(connection)
+        if self._pools.wanting:
+            self._pools.freed()
 
     def adopt(self, connection: UpstreamConnection) -> None:
         """Take in a connection that has just proven itself."""
@@ -157,15 +159,23 @@ class HostLink(Link):
         return bool(self._connections or self._dialling or self.outstanding)
 
     def _dial(self) -> None:
-        if self._dialling >= len(self._waiting) or not self.has_room():
+        if not self.wants_one():
             return
         if self._pools.make_room():
-            self._dialling += 1
-            self._pools.dialling += 1
-            self._pools.spawn(self._open())
-        elif not self._connections and not self._dialling:
+            self.open_one()
+        elif self._connections or self._dialling:
+            self._pools.wanting[self] = None
+        else:
             # Nothing of this host is open whose end could serve those who wait.
             self._turn_away(Reason.OVERLOADED)
+
+    def wants_one(self) -> bool:
+        return self._dialling < len(self._waiting) and self.has_room()
+
+    def open_one(self) -> None:
+        self._dialling += 1
+        self._pools.dialling += 1
+        self._pools.spawn(self._open())
 
     def has_room(self) -> bool:
         """Say whether the host may have one more connection."""
@@ -196,6 +206,7 @@ class HostLink(Link):
             else:
                 self._failed(verdict)
             self._pools.forget_if_unused(self)
+            self._pools.freed()
 
     def broke(self, connection: UpstreamConnection) -> None:
         """It ended one that had just proven itself."""
@@ -246,8 +257,10 @@ class Pools:
         self.deadlines = deadlines
         self.on_suspect = on_suspect
         self.most = 1 << 20
-        """Connections to hosts that may be open at once, all together."""
+        """Connections to hosts and peers that may be open at once, all together."""
         self.dialling = 0
+        self.wanting: dict[Link, None] = {}
+        """Who would open a connection if there were room, in the order of its coming free."""
         self.more_idle: Callable[[], bool] = lambda: False
         """Ends one idle connection that is not to a host; False when there is none."""
         self._links: dict[HostEntry, HostLink] = {}
@@ -291,6 +304,27 @@ class Pools:
         if any(link.close_idle() for links in self._by_host.values() for link in links):
             return True
         return self.more_idle()
+
+    def allow(self, most: int) -> None:
+        """Put in force how many connections may be open at once."""
+        self.most = most
+        self.freed()
+
+    def freed(self) -> None:
+        """A place for a connection has come free, or a connection idle that gives way: it is for
+        who has wanted one the longest; who wants several gets in line again.
+        """
+        wanting = self.wanting
+        while wanting:
+            link = next(iter(wanting))
+            wants = link.wants_one()
+            if wants and not self.make_room():
+                return
+            del wanting[link]
+            if wants:
+                link.open_one()
+                if link.wants_one():
+                    wanting[link] = None
 
     def follow(self, host_id: str, current: HostEntry | None, cut: bool) -> None:
         """A host is now `current`, None when it is not routed: links that do not serve that end."""

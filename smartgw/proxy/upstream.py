@@ -206,6 +206,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.state = _GONE
         if self.link is not None:
             self.link.lost(self)
+        self.path.pools.freed()
 
     def pause_writing(self) -> None:
         if self.exchange is not None:
@@ -567,3 +568,4 @@ class UpstreamConnection(asyncio.Protocol):
         if self.link is not None:
             self.link.outstanding -= 1
             self.link.lost(self)
+        self.path.pools.freed()

@@ -34,6 +34,7 @@ class Pools:
         self.asked: Counter[int] = Counter()
         self.tasks: list[asyncio.Task[None]] = []
         self.dialling = 0
+        self.wanting: dict[object, None] = {}
         self.hang = False
         self.refused, self.hanging = asyncio.Event(), asyncio.Event()
         self.dialler = self
@@ -45,6 +46,9 @@ class Pools:
 
     def make_room(self) -> bool:
         return True
+
+    def freed(self) -> None:
+        assert not self.wanting
 
     def spawn(self, coroutine: Coroutine[None, None, None]) -> None:
         self.tasks.append(asyncio.get_running_loop().create_task(coroutine))
@@ -101,7 +105,8 @@ async def test_nobody_waits_for_a_look_at_a_gateway_that_is_away(
 class Path:
     """What connections tell of: exchanges are carried, what becomes of them is `told`."""
 
-    def __init__(self) -> None:
+    def __init__(self, pools: Pools) -> None:
+        self.pools = pools
         self.counters = SimpleNamespace(
             upstream_connections=0, upstream_connections_total=0, links_opened=0
         )
@@ -125,7 +130,7 @@ class Connecting(Pools):
 
     def __init__(self) -> None:
         super().__init__()
-        self.path: Any = Path()
+        self.path: Any = Path(self)
         self.deadlines = Deadlines(asyncio.get_running_loop(), 1.0)
 
     async def dial_gateway(self, gateway: Gateway, *_: object) -> Any:
