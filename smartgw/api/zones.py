@@ -6,6 +6,7 @@ zone_forms.py's, the words of the operations are zone_operations.py's, the rules
 
 import heapq
 import time
+from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -256,7 +257,7 @@ class Zones:
         return web.Response(body=text, content_type=operations.MASTER, headers=fields)
 
     async def _import(self, call: Call) -> Reply:
-        origin, data = origin_of(call), call.body
+        origin, data = origin_of(call), call.body.removeprefix(BOM_UTF8)
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
@@ -280,7 +281,7 @@ class Zones:
             make,
             action="zone.import",
             dry_run=is_dry(call),
-            large=len(data) > 50_000,
+            large=len(data) > _LARGE_FILE,
         )
 
     # ---- apps ----
@@ -327,8 +328,10 @@ class Zones:
             wildcard = records(b"\x01*" + base)
             if before is not None:
                 return edited(before, wildcard)
-            times = [7_200, 900, 1_209_600, 300]
-            made = apex(base, servers, b"\x0ahostmaster" + base, 3_600, times, self._first_serial())
+            soa = models_zones.ZoneWrite(nameservers=["."])
+            times = [getattr(soa, name) for name in SOA_TIMES]
+            contact = contact_of(soa.contact, base)
+            made = apex(base, servers, contact, soa.ttl, times, self._first_serial())
             if given is None:
                 made += records(servers[0])
             return Plan(build(base, made + wildcard), None)

@@ -9,6 +9,7 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from smartgw_dns.names import text_of
@@ -62,8 +63,10 @@ class ZonePart:
     content: bytes
 
 
+@lru_cache(65_536)
 def head_key(origin: bytes) -> str:
     """Return the key of a zone; keys sort as the names of the zones do."""
+    # Kept, for a list of 10,000 zones in their order needs all, at 10 us each.
     return f"{HEADS}.{_coded(origin)}"
 
 

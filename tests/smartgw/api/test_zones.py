@@ -440,8 +440,10 @@ async def test_a_zone_is_exported_as_it_was_imported(example: Api) -> None:
         "alias 300 IN CNAME www.example.com.",
         "ns1 300 IN A 192.0.2.53",
     ]
-    again = await example.done("PUT", f"{ZONES}/example.com/file", text)
-    assert (again["changed"], again["serial"]) == (False, 7)
+    # Some editors put a byte order mark before what they save.
+    for data in (text, b"\xef\xbb\xbf" + text):
+        again = await example.done("PUT", f"{ZONES}/example.com/file", data)
+        assert (again["changed"], again["serial"]) == (False, 7)
     status, _, _ = await example.call(
         "GET", f"{ZONES}/example.com/file", **{"If-None-Match": fields["ETag"]}
     )
