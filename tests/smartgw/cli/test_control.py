@@ -127,7 +127,8 @@ async def test_refusals_are_in_the_gateways_words(run: Run, gateway: Gateway) ->
     assert isinstance(store, MemoryStore)
     store.away, store.age = True, 90.0
     code, _, err = await run("apps", "suspend", "shop")
-    assert (code, err) == (1, "smartgw apps: the bus is away\n")
+    told = "the bus is away; nothing of it is stored: try again"
+    assert (code, err) == (1, f"smartgw apps: {told}\n")
     code, out, _ = await run("apps")
     assert out.splitlines()[0] == "the bus is away; this is as of 90 s ago"
 
