@@ -1,1 +1,1 @@
-"""Authoritative zones (to come): lookup, catalog and wire server."""
+"""Authoritative zones: how they are kept, changed, looked up, and answered from on the wire."""

@@ -1,7 +1,8 @@
 """DNS cookies: a client that shows ours is where it says it is (RFC 7873, RFC 9018).
 
-Owns how a server cookie is made and for how long it is taken. The hash is a keyed BLAKE2s: only
-whoever made a cookie reads it, and all processes that share the secret take each other's.
+Owns how a server cookie is made and for how long it is taken. Its form is that of RFC 9018, its
+hash a keyed BLAKE2s in the place of SipHash: only whoever made a cookie reads it, and all processes
+that share the secret take each other's.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ CLIENT_BYTES = 8
 SERVER_BYTES = 16
 _VERSION = b"\x01\0\0\0"
 _HASH_BYTES = 8
-# RFC 9018 4.3: taken for an hour, and five minutes ahead of us; renewed after half of that.
+# RFC 9018 4.3: taken for an hour, and five minutes ahead of us. Every answer brings a new one.
 _MOST_AGE, _MOST_AHEAD = 3_600, 300
 
 

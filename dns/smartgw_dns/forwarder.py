@@ -48,8 +48,10 @@ class Forwarder:
 
         Args:
             qname: in wire form.
-            rdtype: type code.
+            rdtype: type code; ANY, of which a resolver gives what it has by chance, is NOTIMP.
         """
+        if dns.rdatatype.is_metatype(dns.rdatatype.RdataType.make(rdtype)):
+            return _failed(qname, rdtype, dns.rcode.NOTIMP)
         if not self._free:
             self.counts["refused"] += 1
             return _failed(qname, rdtype)
@@ -91,8 +93,10 @@ def reply(query: bytes, answer: dns.message.Message) -> bytes | None:
     return made.to_wire(max_size=65_535)
 
 
-def _failed(qname: bytes, rdtype: int) -> dns.message.Message:
+def _failed(
+    qname: bytes, rdtype: int, rcode: dns.rcode.Rcode = dns.rcode.SERVFAIL
+) -> dns.message.Message:
     code = dns.rdatatype.RdataType.make(rdtype)
     message = dns.message.make_response(dns.message.make_query(name_of(qname), code))
-    message.set_rcode(dns.rcode.SERVFAIL)
+    message.set_rcode(rcode)
     return message

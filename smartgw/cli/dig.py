@@ -36,7 +36,10 @@ examples:
   smartgw dig example.com MX --token-file session.token --endpoint https://api.smart-app.example
   smartgw dig example.com TXT --json
 """
-_STATUS = {0: "NOERROR", 2: "SERVFAIL", 3: "NXDOMAIN", 5: "REFUSED", 6: "YXDOMAIN"}
+_STATUS = {
+    **{0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED"},
+    **{6: "YXDOMAIN"},
+}
 _TYPES = {
     **{1: "A", 2: "NS", 5: "CNAME", 6: "SOA", 12: "PTR", 15: "MX", 16: "TXT", 28: "AAAA"},
     **{33: "SRV", 35: "NAPTR", 39: "DNAME", 43: "DS", 44: "SSHFP", 52: "TLSA", 64: "SVCB"},

@@ -45,6 +45,15 @@ async def test_a_name_that_is_not_there_is_one(resolver: Resolver) -> None:
     assert kept_seconds(message_json(wire("no.test."), 1, answer)) == 60
 
 
+async def test_any_is_not_asked_of_others(resolver: Resolver) -> None:
+    """8.2: ANY is no question for a resolver (RFC 8482): that is told, and nobody is asked."""
+    asking = Forwarder([resolver.address])
+    for rdtype in (255, 128):
+        assert (await asking.ask(wire("www.elsewhere.test."), rdtype)).rcode() == dns.rcode.NOTIMP
+    assert resolver.asked == []
+    assert asking.counts == {"answered": 0, "failed": 0, "refused": 0}
+
+
 @pytest.mark.parametrize("resolver", [lambda query: None], indirect=True)
 async def test_who_gets_no_answer_is_told_so_in_time(
     resolver: Resolver, monkeypatch: pytest.MonkeyPatch
