@@ -7,6 +7,7 @@ out. Which host of a cluster gets a request is choice.py's, what may be sent aga
 
 import copy
 import hashlib
+import math
 from collections import deque
 from enum import Enum, IntEnum, auto
 
@@ -18,8 +19,9 @@ SHARE = 0.4
 _FAILURES = 5
 """In a row, until a peer is set aside."""
 _SHORTEST_TERM, _LONGEST_TERM = 1.0, 10.0
-# What has no other place to go still tries a peer that is set aside, but never piles up there.
-_FEW = 8
+# What has no other place to go still tries a peer that is set aside, but never piles up there; nor
+# does one app take all the room, for then its being slow would keep others from finding the peer.
+_FEW, _FEW_OF_ONE = 8, 4
 _RETRY_SHARE, _RETRY_SECONDS, _RETRIES_A_SECOND = 0.2, 10, 10
 _ORDERS_KEPT = 4_096
 
@@ -124,7 +126,17 @@ class Breaker:
     answer, to whatever request, ends it.
     """
 
-    __slots__ = ("_era", "_failures", "_few", "_on_trial", "_silent", "_term", "_until")
+    __slots__ = (
+        "_era",
+        "_failures",
+        "_few",
+        "_few_of",
+        "_heard",
+        "_on_trial",
+        "_silent",
+        "_term",
+        "_until",
+    )
 
     def __init__(self) -> None:
         self._failures = 0
@@ -132,6 +144,9 @@ class Breaker:
         self._term = _SHORTEST_TERM
         self._on_trial = False
         self._few = 0
+        self._few_of: dict[str, int] = {}
+        # When the peer last spoke. What it kept waiting meanwhile was its app's to answer.
+        self._heard = -math.inf
         # Apps from which no answer came in time, since the peer last spoke. Each counts once: one
         # that hangs is not a peer that fails, and must not set it aside for all others.
         self._silent: set[str] = set()
@@ -147,25 +162,39 @@ class Breaker:
         """Say whether a request that could go elsewhere may go there."""
         return self._until is None or (now >= self._until and not self._on_trial)
 
-    def admits_few(self) -> bool:
+    def admits_few(self, app_id: str) -> bool:
         """Say whether a request that can go nowhere else may go there."""
-        return self._until is None or self._few < _FEW
+        if self._until is None:
+            return True
+        return self._few < _FEW and self._few_of.get(app_id, 0) < _FEW_OF_ONE
 
-    def begin(self, now: float) -> int:
+    def begin(self, now: float, app_id: str) -> int:
         """A request goes there; the result is to be given to `end`."""
         if self._until is not None:
             self._few += 1
+            self._few_of[app_id] = self._few_of.get(app_id, 0) + 1
             self._on_trial = self._on_trial or now >= self._until
         return self._era
 
-    def end(self, era: int, now: float, app_id: str, outcome: Outcome | None, spoke: bool) -> bool:
-        """It has come to an end: None, nobody waits any more. `spoke`: the peer's gateway has said
-        something, though it were that it cannot serve. Return whether the peer is set aside now.
+    def end(
+        self,
+        era: int,
+        began: float,
+        now: float,
+        app_id: str,
+        outcome: Outcome | None,
+        spoke: bool,
+    ) -> bool:
+        """It has come to an end: None, nobody waits any more. `began`: when it went there; `spoke`:
+        the peer's gateway has said something, though it were that it cannot serve. Return whether
+        the peer is set aside now.
         """
         same = era == self._era
         if same and self._until is not None:
             self._few -= 1
+            self._few_of[app_id] -= 1
         if spoke:
+            self._heard = now
             self._failures = 0
             self._silent.clear()
             if self._until is not None:
@@ -173,7 +202,8 @@ class Breaker:
                 self._term = _SHORTEST_TERM
                 self._change()
         elif same and (
-            outcome is None or (outcome is Outcome.TIMED_OUT and app_id in self._silent)
+            outcome is None
+            or (outcome is Outcome.TIMED_OUT and (self._heard > began or app_id in self._silent))
         ):
             self._on_trial = False
         elif same:
@@ -199,6 +229,7 @@ class Breaker:
     def _change(self) -> None:
         self._era += 1
         self._few = 0
+        self._few_of.clear()
         self._on_trial = False
 
 
@@ -321,6 +352,7 @@ class Course:
     __slots__ = (
         "_app",
         "_aside",
+        "_began",
         "_era",
         "_failover",
         "_followed",
@@ -352,6 +384,7 @@ class Course:
         self._aside: list[tuple[Place, str]] = []
         self._followed = False
         self._under_way = False
+        self._began = 0.0
         self._era = 0
         self.attempt: Attempt | None = None
         self.made = 0
@@ -417,7 +450,7 @@ class Course:
         owner = view.owner(self._app)
         if self._followed or owner is None or owner not in view.peers or now >= until:
             return None
-        if not self._failover.breaker(owner).admits_few():
+        if not self._failover.breaker(owner).admits_few(self._app):
             return None
         self._followed = True
         self._queue = deque()
@@ -439,7 +472,7 @@ class Course:
         if attempt is None or not under_way:
             return False
         breaker = self._failover.breaker(attempt.cluster)
-        return breaker.end(self._era, now, self._app, outcome, spoke)
+        return breaker.end(self._era, self._began, now, self._app, outcome, spoke)
 
     def _admitted(self, place: Place, cluster: str, now: float) -> bool:
         return place is Place.LOCAL or self._failover.breaker(cluster).admits(now)
@@ -454,7 +487,7 @@ class Course:
         # A peer that is set aside is better than nobody.
         while self._aside:
             place, cluster = self._aside.pop(0)
-            if self._failover.breaker(cluster).admits_few():
+            if self._failover.breaker(cluster).admits_few(self._app):
                 return place, cluster
         return None
 
@@ -464,7 +497,8 @@ class Course:
         if self._queue or (self._queue is None and self._read):
             due = min(now + SHARE * self._total, due)
         if place is not Place.LOCAL:
-            self._era = self._failover.breaker(cluster).begin(now)
+            self._began = now
+            self._era = self._failover.breaker(cluster).begin(now, self._app)
             self._under_way = True
         self.attempt = Attempt(place, cluster, due)
         return self.attempt

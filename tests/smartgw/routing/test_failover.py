@@ -327,7 +327,7 @@ def test_orders_are_kept_in_bounded_memory() -> None:
 
 def _fail(breaker: Breaker, now: float, times: int = 1) -> None:
     for _ in range(times):
-        breaker.end(breaker.begin(now), now, "a", Outcome.REFUSED, False)
+        breaker.end(breaker.begin(now, "a"), now, now, "a", Outcome.REFUSED, False)
 
 
 def test_a_peer_that_keeps_failing_is_set_aside_and_tried_again() -> None:
@@ -342,12 +342,11 @@ def test_a_peer_that_keeps_failing_is_set_aside_and_tried_again() -> None:
         assert not breaker.admits(now + term - 0.001)
         now += term
         assert breaker.admits(now)
-        era = breaker.begin(now)
+        era = breaker.begin(now, "a")
         assert not breaker.admits(now)
-        breaker.end(era, now, "a", Outcome.REFUSED, False)
+        breaker.end(era, now, now, "a", Outcome.REFUSED, False)
     now += 10.0
-    era = breaker.begin(now)
-    breaker.end(era, now, "a", Outcome.ANSWERED, True)
+    breaker.end(breaker.begin(now, "a"), now, now, "a", Outcome.ANSWERED, True)
     assert not breaker.is_open
     _fail(breaker, now, 5)
     assert breaker.admits(now + 1.0)
@@ -358,7 +357,7 @@ def test_one_answer_in_between_keeps_a_peer() -> None:
     breaker = Breaker()
     for _ in range(10):
         _fail(breaker, 0.0, 4)
-        breaker.end(breaker.begin(0.0), 0.0, "a", Outcome.NOTHING, True)
+        breaker.end(breaker.begin(0.0, "a"), 0.0, 0.0, "a", Outcome.NOTHING, True)
     assert breaker.admits(0.0)
 
 
@@ -366,12 +365,23 @@ def test_an_app_that_hangs_is_not_a_peer_that_fails() -> None:
     """5.2: nobody sets a cluster aside for all others by one app that never answers."""
     breaker = Breaker()
     for n in range(100):
-        assert not breaker.end(breaker.begin(n), n + 12.0, "hanging", Outcome.TIMED_OUT, False)
+        assert not breaker.end(
+            breaker.begin(n, "hanging"), n, n + 12.0, "hanging", Outcome.TIMED_OUT, False
+        )
     assert breaker.admits(200.0)
     for n in range(20):
         for app in ("a", "b", "c", "d", "e", "f"):
-            breaker.end(breaker.begin(200.0 + n), 212.0 + n, app, Outcome.TIMED_OUT, False)
-            breaker.end(breaker.begin(212.0 + n), 212.0 + n, "well", Outcome.ANSWERED, True)
+            breaker.end(
+                breaker.begin(200.0 + n, app), 200.0 + n, 212.0 + n, app, Outcome.TIMED_OUT, False
+            )
+            breaker.end(
+                breaker.begin(212.0 + n, "well"),
+                212.0 + n,
+                212.0 + n,
+                "well",
+                Outcome.ANSWERED,
+                True,
+            )
     assert breaker.admits(240.0)
 
 
@@ -379,31 +389,43 @@ def test_a_peer_of_which_several_apps_hear_nothing_is_set_aside() -> None:
     """5.2: it keeps failing, whoever asks."""
     breaker = Breaker()
     aside = [
-        breaker.end(breaker.begin(0.0), 12.0, app, Outcome.TIMED_OUT, False) for app in "abcde"
+        breaker.end(breaker.begin(0.0, app), 0.0, 12.0, app, Outcome.TIMED_OUT, False)
+        for app in "abcde"
     ]
     assert aside == [False, False, False, False, True]
     assert not breaker.admits(12.5)
+
+
+def test_a_peer_that_answered_meanwhile_does_not_fail() -> None:
+    """5.2: as many apps as may be slow there at once, as long as others hear from it."""
+    breaker = Breaker()
+    slow = [(breaker.begin(0.0, app), app) for app in "abcdefgh"]
+    breaker.end(breaker.begin(6.0, "well"), 6.0, 6.0, "well", Outcome.ANSWERED, True)
+    assert not any(breaker.end(era, 0.0, 12.0, app, Outcome.TIMED_OUT, False) for era, app in slow)
+    for app in "abcde":
+        breaker.end(breaker.begin(7.0, app), 7.0, 19.0, app, Outcome.TIMED_OUT, False)
+    assert not breaker.admits(19.5)
 
 
 def test_clients_that_leave_say_nothing_of_a_peer() -> None:
     """5.2: nobody is set aside for what his callers do, and a trial is given again."""
     breaker = Breaker()
     for _ in range(20):
-        breaker.end(breaker.begin(0.0), 0.0, "a", None, False)
+        breaker.end(breaker.begin(0.0, "a"), 0.0, 0.0, "a", None, False)
     assert breaker.admits(0.0)
     _fail(breaker, 0.0, 5)
-    breaker.end(breaker.begin(1.0), 1.5, "a", None, False)
+    breaker.end(breaker.begin(1.0, "a"), 1.0, 1.5, "a", None, False)
     assert breaker.admits(1.5)
 
 
 def test_what_began_before_a_peer_came_back_does_not_set_it_aside_again() -> None:
     """5.2: the requests that hung while it was away end one by one when it is there again."""
     breaker = Breaker()
-    old = [breaker.begin(0.0) for _ in range(20)]
+    old = [breaker.begin(0.0, "a") for _ in range(20)]
     _fail(breaker, 0.0, 5)
-    breaker.end(breaker.begin(1.0), 1.0, "a", Outcome.ANSWERED, True)
+    breaker.end(breaker.begin(1.0, "a"), 1.0, 1.0, "a", Outcome.ANSWERED, True)
     for era in old:
-        breaker.end(era, 2.0, "a", Outcome.BROKEN, False)
+        breaker.end(era, 0.0, 2.0, "a", Outcome.BROKEN, False)
     assert breaker.admits(2.0)
 
 
@@ -414,14 +436,34 @@ def test_a_write_finds_its_owner_as_soon_as_it_is_back_and_piles_up_nowhere() ->
         Run([Outcome.REFUSED], failover=failover).play()
     assert failover.aside() == ("c2",)
     assert Run([], failover=failover).play().asked == ["c1"]
-    courses = []
-    for _ in range(20):
-        course = Course(failover, THREE, THEIRS, read=False, total=TOTAL)
-        courses.append((course, course.to_owner("c2", 130.0, 100.1, local=True)))
-    assert sum(attempt is not None for _, attempt in courses) == 8
-    courses[0][0].end(Outcome.ANSWERED, 100.2, spoke=True)
+    courses = {}
+    for app in [THEIRS, "another", "a third"] * 20:
+        course = Course(failover, THREE, app, read=False, total=TOTAL)
+        if course.to_owner("c2", 130.0, 100.1, local=True) is not None:
+            courses[course] = app
+    assert len(courses) == 8
+    next(iter(courses)).end(Outcome.ANSWERED, 100.2, spoke=True)
     assert failover.aside() == ()
     assert Run([], failover=failover).play().asked == ["c2"]
+
+
+def test_writes_of_one_app_leave_room_to_find_the_peer() -> None:
+    """5.2: an app that hangs there keeps no other from seeing that the peer is well."""
+    failover = Failover()
+    for _ in range(5):
+        Run([Outcome.REFUSED], failover=failover).play()
+
+    def writes(app: str) -> list[Course]:
+        courses = [Course(failover, THREE, app, read=False, total=TOTAL) for _ in range(20)]
+        return [one for one in courses if one.to_owner("c2", 130.0, 100.1, local=True)]
+
+    hanging = writes("hanging")
+    assert len(hanging) == 4
+    assert len(writes("well")) == 4
+    assert not writes("another")
+    for course in hanging[:2]:
+        course.end(Outcome.TIMED_OUT, 130.0, spoke=False)
+    assert len(writes("another")) == 2
 
 
 def test_a_peer_that_is_set_aside_is_better_than_nobody() -> None:
