@@ -165,7 +165,9 @@ def _step(made: _Made, zone: Zone, place: Place, name: bytes, qtype: int) -> byt
             return cname.rdatas[0]
         made.authority.append(Owned(zone.apex.owner, zone.negative))
         return None
-    made.answer.append(Owned(name, found))
+    if qtype != DNAME or all(owned.rrset is not found for owned in made.answer):
+        # A chain may come to the DNAME that it began with.
+        made.answer.append(Owned(name, found))
     _add_addresses(made, zone, found)
     servers = zone.apex.get(NS)
     if servers is not None and found is not servers and qtype != DS:

@@ -89,6 +89,13 @@ def read(
         raise MasterRefused(0, str(error), error.why) from error
 
 
+def apex_of(text: str) -> bytes | None:
+    """Return which zone a master file is of, in wire form: the owner of the SOA it begins with.
+    None where it begins otherwise, or with a name that is relative to what the file does not say.
+    """
+    return _Reader(text, None, MOST_RECORDS, None).apex()
+
+
 def write(zone: Zone) -> Iterator[str]:
     """Walk the lines of a master file that `read` makes the same zone of, each with its end."""
     apex = name_of(zone.apex.owner)
@@ -154,6 +161,15 @@ class _Reader:
         except (RecordRefused, dns.exception.DNSException, ValueError) as error:
             raise self._fault(str(error) or type(error).__name__) from error
         return self._taken()
+
+    def apex(self) -> bytes | None:
+        """Read until it is known which zone it is; None where that is never."""
+        try:
+            while self.zone is None and self._entry():
+                pass
+        except (MasterRefused, RecordRefused, dns.exception.DNSException, ValueError):
+            return None
+        return self.zone
 
     def _taken(self) -> Iterator[Change]:
         while self.sets:

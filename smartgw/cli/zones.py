@@ -26,6 +26,8 @@ from smartgw.cli.endpoint import (
     endpoints,
 )
 from smartgw.cli.status import clean, columns
+from smartgw_dns.master import apex_of
+from smartgw_dns.names import text_of
 
 HELP = "zones of the DNS: list, show, import, export, set, delete, diff"
 EXAMPLES = f"""\
@@ -83,7 +85,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     read = _change(actions, "import", "make zones of master files, or replace them")
     read.add_argument("files", metavar="FILE", nargs="+", type=Path, help="or a folder of files")
     read.add_argument(
-        "--zone", help="of the one file; else its $ORIGIN or its name says which zone it is"
+        "--zone",
+        help="of the one file; else its SOA, its $ORIGIN or its name says which zone it is",
     )
     export = _action(actions, "export", "a zone as a master file", zone=True)
     export.add_argument("--output", "-o", metavar="FILE", type=Path, help="instead of stdout")
@@ -272,9 +275,12 @@ def _import(gateways: Sequence[Endpoint], args: argparse.Namespace) -> int:
 
 
 def zone_of(path: Path, data: bytes) -> str:
-    """Return which zone a master file is of: that of its $ORIGIN before any record, else that of
-    its name.
+    """Return which zone a master file is of: the one whose SOA it begins with, where it says which
+    that is, else that of its $ORIGIN before any record, else that of its name.
     """
+    apex = apex_of(data.decode("utf-8-sig", "replace"))
+    if apex is not None:
+        return text_of(apex)
     found, first = _ORIGIN.search(data), _RECORD.search(data)
     if found is not None and (first is None or found.start() < first.start()):
         return found[1].decode()
@@ -369,10 +375,13 @@ def _place(args: argparse.Namespace) -> str:
 def _absolute(name: str, zone: str) -> str:
     if name == "@":
         return _dotted(zone)
-    return name if name.endswith(".") else f"{name}.{_dotted(zone)}"
+    return name if name.endswith(".") else f"{_dotted(name)}{_dotted(zone).lstrip('.')}"
 
 
 def _dotted(name: str) -> str:
+    if not name:
+        # With a dot it would be the root, below which all names are.
+        raise CommandError("a name is empty; write . for the root, @ for the zone itself")
     return name if name.endswith(".") else f"{name}."
 
 

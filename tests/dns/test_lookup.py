@@ -92,6 +92,13 @@ REPORTS = {
             "h.z. HTTPS": "NOERROR | AA | h.z. HTTPS 1 t.z. | +t.z. A 192.0.2.1",
         },
     ),
+    "a chain that comes to the DNAME that it began with": (
+        "d DNAME t\nx.t CNAME d\n",
+        {
+            "x.d.z. DNAME": "NOERROR | AA | d.z. DNAME t.z. | x.d.z. CNAME x.t.z. | "
+            "x.t.z. CNAME d.z."
+        },
+    ),
     "no address of what a DNAME hides": (
         "d DNAME t\ns.d A 192.0.2.1\nm MX 1 s.d\nc NS s.d\nc NS s.c\ns.c A 192.0.2.2\n",
         {

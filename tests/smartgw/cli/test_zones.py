@@ -174,11 +174,38 @@ async def test_an_import_takes_no_more_than_its_service_may(
         ("x", "; a comment\n$TTL 5\n$origin Example.com.\n@ SOA\n", "Example.com."),
         ("example.com", "\n", "example.com"),
         ("a.db", "", "a"),
+        # As BIND writes the zones of others, and named-compilezone all.
+        (
+            "db.x",
+            "$ORIGIN .\n$TTL 5\nExample.com IN SOA ns. root. (\n 1 2 3 4 5)\n",
+            "Example.com.",
+        ),
+        ("dump.txt", "example.com. 5 IN SOA ns. root. 1 2 3 4 5\n", "example.com."),
+        ("x", "$ORIGIN com.\nexample 5 SOA ns root 1 2 3 4 5\n", "example.com."),
+        ("x", "\ufeff$ORIGIN example.com.\n@ 5 SOA ns root 1 2 3 4 5\n", "example.com."),
+        ("example.com", "$ORIGIN sub\n@ 5 SOA ns. root. 1 2 3 4 5\n", "sub"),
     ],
 )
 def test_which_zone_a_file_is_of(name: str, text: str, zone: str) -> None:
-    """12.4: what its $ORIGIN says before any record, else its name."""
+    """12.4: the one whose SOA it begins with, else what its $ORIGIN says, else its name."""
     assert zone_of(Path(name), text.encode()) == zone
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("make", "", "-n", "ns1.example.com."),
+        ("make", "example.com", "-n", ""),
+        ("delete", ""),
+        ("set", "", "@", "A", "192.0.2.1"),
+        ("show", "example.com", "--name", ""),
+    ],
+)
+async def test_an_empty_name_is_not_the_root(run: Run, words: tuple[str, ...]) -> None:
+    """12.4: what a script forgot to name is not the zone of all names."""
+    code, out, err = await run("zones", *words)
+    assert (code, out) == (1, "")
+    assert "a name is empty" in err
 
 
 async def test_the_app_wildcard_is_set(run: Run) -> None:
