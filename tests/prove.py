@@ -238,7 +238,8 @@ CHECKS = (
     ),
     Check(
         "dns-cases",
-        "2,000 zones with the answer on which four servers agree, and the zone of corners.",
+        "2,000 zones with the answer on which four servers agree, also over UDP, and the zone of "
+        "corners.",
         pytest("tests/dns/test_cases.py"),
     ),
     Check(

@@ -14,9 +14,12 @@ DATA = Path(__file__).parents[1] / "data/dns"
 BAD = [json.loads(line) for line in (DATA / "bad_records.jsonl").read_text().splitlines()]
 
 
-def test_every_case_of_the_ferret_dataset(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("way", [[], ["--udp"]], ids=["lookup", "udp"])
+def test_every_case_of_the_ferret_dataset(
+    way: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     """8.3: Answers are those of the best authoritative servers, in all sections."""
-    assert main([str(DATA / "ferret.jsonl")]) == 0
+    assert main([str(DATA / "ferret.jsonl"), *way]) == 0
     assert capsys.readouterr().out == "2000 passed, 0 failed\n"
 
 

@@ -84,6 +84,11 @@ def resident(gateway: Gateway) -> int:
     return total * resource.getpagesize()
 
 
+def cpu(gateway: Gateway) -> float:
+    """CPU seconds of all the processes of the gateway so far."""
+    return cpu_seconds(tree(gateway.pid))
+
+
 def descriptors(gateway: Gateway) -> int:
     """How many the processes of the gateway have open."""
     total = 0

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from smartgw.state import jetstream
 from smartgw.state.records import App, encode, key_of, register
-from tests.bench.proc import cpu_seconds, tree
-from tests.drills.machine import MIB, alone, change, many_files, metrics, unharmed
+from tests.drills.machine import MIB, alone, change, cpu, many_files, metrics, unharmed
 from tests.drills.paced import Paced, Phase
 from tests.gateway import BASE_DOMAIN, Cluster, Gateway, wait_until
 from tests.jetstream_api import ask, messages, restored_from_backup
@@ -72,11 +71,6 @@ class Asked:
         wait_until(
             lambda: self.suspended(hostname) is suspended, within, f"{hostname}: {suspended}"
         )
-
-
-def cpu(gateway: Gateway) -> float:
-    """CPU seconds of all its processes."""
-    return cpu_seconds(tree(gateway.pid))
 
 
 def single_changes(

@@ -8,7 +8,6 @@ that does nothing. Limits are counted as usual, and set so that none is reached.
 import argparse
 import base64
 import json
-import os
 import sys
 import tempfile
 import time
@@ -20,6 +19,7 @@ import dns.message
 from smartgw.state.zone_records import ZoneHead
 from smartgw_dns.packed import pack
 from tests.dns.zones import zone
+from tests.drills.machine import cpu
 from tests.gateway import Cluster, Gateway, wait_until
 from tests.servers import Nats
 from tests.smartgw.api import issuing
@@ -28,12 +28,6 @@ from tests.stores import put
 QUERIES = 2_000
 MOST = 1_500.0
 """Microseconds of CPU for a single query; more says that something is wrong."""
-
-
-def cpu(gateway: Gateway) -> float:
-    """CPU seconds of a gateway so far."""
-    words = Path(f"/proc/{gateway.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def cost(gateway: Gateway, requests: Sequence[bytes], each: int) -> float:

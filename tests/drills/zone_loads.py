@@ -19,6 +19,8 @@ from typing import Any
 import dns.message
 import dns.query
 
+from tests.drills.machine import cpu
+from tests.drills.zones import HEAD, addresses
 from tests.gateway import Cluster, Gateway, wait_until
 from tests.servers import Nats, free_port
 from tests.smartgw.api import issuing
@@ -30,15 +32,6 @@ MOST_OCTETS = 700.0
 """Memory a record, with what the store holds of it."""
 IN_FORCE = 2.0
 CHANGES = 20
-HEAD = "@ 3600 IN SOA ns1 root 1 7200 900 1209600 60\n@ 3600 IN NS ns1\n"
-
-
-def addresses(count: int, first: int) -> str:
-    """Lines of hosts, each with an address of its own."""
-    return "".join(
-        f"host{n} 300 IN A 10.{n >> 16 & 255}.{n >> 8 & 255}.{n & 255}\n"
-        for n in range(first, first + count)
-    )
 
 
 class Loads:
@@ -95,12 +88,6 @@ class Loads:
             self.worst["work"] = max(self.worst["work"], cpu(other) - before)
 
 
-def cpu(gateway: Gateway) -> float:
-    """CPU seconds of a gateway so far."""
-    words = Path(f"/proc/{gateway.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def main(argv: Sequence[str]) -> int:
     """Run it; 0 when all bounds hold."""
     parser = argparse.ArgumentParser("zone_loads", description=(__doc__ or "").partition(":")[0])
@@ -122,7 +109,7 @@ def drill(cluster: Cluster, folder: Path, records: int, zones: int) -> int:
     loads = Loads(cluster, issuing.settings(folder))
     before = [gateway.rss() for gateway in loads.gateways]
     large = folder / "large.test"
-    large.write_text(HEAD + addresses(records - 2, 0))
+    large.write_text(HEAD + "".join(addresses(records - 2, 0)))
     began = time.monotonic()
     loads.smartgw("zones", "import", str(large))
     imported = time.monotonic() - began
@@ -141,7 +128,7 @@ def drill(cluster: Cluster, folder: Path, records: int, zones: int) -> int:
     small = folder / "small"
     small.mkdir()
     for number in range(zones):
-        (small / f"zone{number}.test").write_text(HEAD + addresses(8, number * 8))
+        (small / f"zone{number}.test").write_text(HEAD + "".join(addresses(8, number * 8)))
     began = time.monotonic()
     if zones:
         loads.smartgw("zones", "import", str(small))
