@@ -15,6 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
+from smartgw.api.models import MAX_FAULTS
 from smartgw.proxy.headers import is_request_id
 
 _log = logging.getLogger(__name__)
@@ -84,6 +85,47 @@ class ApiError(Exception):
         answer = json_response({"error": {**self.members, **named}}, status=self.status)
         answer.headers.update(self.fields)
         return answer
+
+
+Fault = tuple[str, str]
+"""What is wrong with a body: JSON pointer (RFC 6901) of the member, "" for the whole, and why."""
+
+
+class BadBody(ApiError):
+    """The refusal of a body for all these faults, one at least; `MAX_FAULTS` of them are told."""
+
+    def __init__(self, *faults: Fault) -> None:
+        pointer, sentence = faults[0]
+        told = [{"pointer": where, "message": why} for where, why in faults[:MAX_FAULTS]]
+        super().__init__(
+            *(400, "bad_body", f"{pointer or 'the body'}: {sentence}"),
+            pointer=pointer,
+            more={"faults": told} if len(told) > 1 else None,
+        )
+        self.faults = faults
+
+
+class Faults:
+    """Gathers what is wrong with a body, so that whoever wrote it hears of all at once.
+
+    `with` it for each part that is read by itself, then `tell`.
+    """
+
+    def __init__(self) -> None:
+        self._found: list[Fault] = []
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        if isinstance(error, BadBody):
+            self._found += error.faults
+        return isinstance(error, BadBody)
+
+    def tell(self) -> None:
+        """Raise BadBody, if anything is wrong."""
+        if self._found:
+            raise BadBody(*self._found)
 
 
 def unauthorized(challenge: str, *, sessions: bool = False) -> ApiError:

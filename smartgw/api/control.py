@@ -5,7 +5,6 @@ record may be smartgw.state.records'.
 """
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 from smartgw.api import models
@@ -249,12 +248,10 @@ class Control:
     async def _put_enrolment(self, call: Call) -> Reply:
         cluster, host_id = _host(call)
         wanted: models.EnrolmentWrite = call.body
+        key, apps = PublicKey.parse(wanted.key), tuple(wanted.apps)
+        expires = None if wanted.expires is None else models.unix_of(wanted.expires)
         try:
-            enrolment = check_enrolment(
-                Enrolment(
-                    host_id, _key(wanted.key), cluster, tuple(wanted.apps), _expires(wanted.expires)
-                )
-            )
+            enrolment = check_enrolment(Enrolment(host_id, key, cluster, apps, expires))
         except FieldError as error:
             raise bad_field(error) from None
         subject = {"cluster": cluster, "host_id": host_id}
@@ -280,26 +277,6 @@ def _host(call: Call) -> tuple[str, str]:
         except ValueError as error:
             raise ApiError(400, "bad_parameter", str(error), parameter=name) from None
     return call.path["cluster"], call.path["host_id"]
-
-
-def _key(text: str) -> PublicKey:
-    try:
-        return PublicKey.parse(text)
-    except ValueError as error:
-        raise FieldError("/key", str(error)) from None
-
-
-def _expires(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            raise ValueError("no offset")
-        return moment.timestamp()
-    except (ValueError, OverflowError):
-        message = "must be a time with an offset: 2027-01-31T12:00:00Z"
-        raise FieldError("/expires", message) from None
 
 
 def _enrolment_json(desired: Desired, stored: Stored) -> dict[str, Any]:

@@ -5,14 +5,21 @@ them (openapi.py). What a value means is decided elsewhere.
 """
 
 import re
+from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from smartgw_hosts.ids import ID_PATTERN
+from smartgw.state.names import canonical_hostname, canonical_label, canonical_origin
+from smartgw.state.records import check_label_key, check_label_value
+from smartgw_hosts.identity import PublicKey
+from smartgw_hosts.ids import ID_PATTERN, check_app_id
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
+MAX_FAULTS = 20
+"""Of a body are told."""
 
 
 class Model(BaseModel):
@@ -26,6 +33,30 @@ def _page_size(value: object) -> object:
     if isinstance(value, str) and not re.fullmatch(r"[0-9]{1,4}", value):
         raise ValueError(f"must be a number from 1 to {MAX_PAGE}")
     return value
+
+
+def unix_of(text: str) -> float:
+    """Unix seconds of a time as RFC 3339 writes it. Raises ValueError."""
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            raise ValueError("no offset")
+        return moment.timestamp()
+    except (ValueError, OverflowError):
+        raise ValueError("must be a time with an offset: 2027-01-31T12:00:00Z") from None
+
+
+def _judged(check: Callable[[str], object]) -> AfterValidator:
+    """Have a value judged by whoever knows what it means, so that a body's faults are told at once.
+
+    `check` raises ValueError.
+    """
+
+    def judge(value: str) -> str:
+        check(value)
+        return value
+
+    return AfterValidator(judge)
 
 
 PageSize = Annotated[
@@ -84,7 +115,9 @@ class ErrorBody(Model):
         default=None, description="The parameter or header field that is wrong."
     )
     faults: list[ErrorDetail] | None = Field(
-        default=None, description="All that is wrong with the body, where it is more than one."
+        default=None,
+        description="All that is wrong with the body, where it is more than one thing: the first "
+        f"{MAX_FAULTS}.",
     )
     name: str | None = Field(default=None, description="The name that is taken.")
     holder: str | None = Field(default=None, description="The app that has it.")
@@ -276,10 +309,10 @@ AppStateName = Literal["active", "suspended", "retired"]
 class AppWrite(Model):
     """What the platform decides about an app. A member that is left out has its default."""
 
-    label: str | None = Field(
-        default=None, max_length=256, examples=["shop"], description=_LABEL_TEXT
+    label: Annotated[str, Field(max_length=256), _judged(canonical_label)] | None = Field(
+        default=None, examples=["shop"], description=_LABEL_TEXT
     )
-    hostnames: list[Annotated[str, Field(max_length=300)]] = Field(
+    hostnames: list[Annotated[str, Field(max_length=300), _judged(canonical_hostname)]] = Field(
         default=[],
         max_length=1000,
         examples=[["www.shop.example"]],
@@ -289,7 +322,7 @@ class AppWrite(Model):
         default="active",
         description="A suspended or retired app is answered 503 `app_suspended` or `app_retired`.",
     )
-    origins: list[Annotated[str, Field(max_length=400)]] = Field(
+    origins: list[Annotated[str, Field(max_length=400), _judged(canonical_origin)]] = Field(
         default=[],
         max_length=100,
         examples=[["https://app.example"]],
@@ -303,7 +336,10 @@ class AppWrite(Model):
         examples=[600],
         description="Requests of one caller in 60 s. null: the gateway's own limit.",
     )
-    labels: dict[str, Annotated[str, Field(max_length=256)]] = Field(
+    labels: dict[
+        Annotated[str, _judged(check_label_key)],
+        Annotated[str, Field(max_length=256), _judged(check_label_value)],
+    ] = Field(
         default={},
         max_length=64,
         examples=[{"tier": "gold"}],
@@ -354,20 +390,19 @@ class AppsPage(Page):
 class EnrolmentWrite(Model):
     """What a host is trusted with."""
 
-    key: str = Field(
+    key: Annotated[str, _judged(PublicKey.parse)] = Field(
         max_length=100,
         json_schema_extra={"pattern": "^(ed25519:[A-Za-z0-9_-]{43}|[0-9A-Fa-f]{64})$"},
         examples=["ed25519:11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"],
         description="Its public key, as `smartgw keygen` prints it.",
     )
-    apps: list[Annotated[str, Field(min_length=1, max_length=256)]] = Field(
+    apps: list[Annotated[str, Field(min_length=1, max_length=256), _judged(check_app_id)]] = Field(
         max_length=1000,
         examples=[["shop", "shop-*"]],
         description="Apps that it may serve; `*` stands for any characters.",
     )
-    expires: str | None = Field(
+    expires: Annotated[str, Field(max_length=40), _judged(unix_of)] | None = Field(
         default=None,
-        max_length=40,
         examples=["2027-01-31T12:00:00Z"],
         json_schema_extra={"format": "date-time"},
         description="When it ends, with an offset; null for never.",

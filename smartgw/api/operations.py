@@ -18,7 +18,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from smartgw.api.answers import LEFT, REQUEST_ID, ApiError, Handler, unauthorized
+from smartgw.api.answers import LEFT, REQUEST_ID, ApiError, BadBody, Handler, unauthorized
 from smartgw.api.credentials import Credentials
 from smartgw.api.service_rates import ServiceRates
 from smartgw.api.tokens import Caller, Role
@@ -31,7 +31,6 @@ _SLOWEST: Final = 256 << 10
 """Bytes a second at which a large body may come."""
 _REFUSED_AFTER: Final = 0.005
 """Seconds from a request's head to its 401: longer than the longest look at a credential takes."""
-_MAX_FAULTS = 20
 _ENCODED = re.compile("(?:[^%]|%[0-9A-Fa-f]{2})*")
 CALLER = web.RequestKey("caller", Caller)
 """On the request of somebody who may call."""
@@ -333,7 +332,8 @@ async def _body(model: type[BaseModel], request: web.Request) -> BaseModel:
         parse_object(data)
         return model.model_validate_json(data, strict=True)
     except ValidationError as error:
-        raise _faults(error.errors(include_url=False)) from None
+        found = error.errors(include_url=False)
+        raise BadBody(*((_pointer(fault["loc"]), _sentence(fault)) for fault in found)) from None
     except ValueError as error:
         raise ApiError(
             400, "bad_body", f"the body is no JSON object: {error}", pointer=""
@@ -364,19 +364,11 @@ async def _read(request: web.Request, most: int) -> bytes:
     return bytes(data)
 
 
-def _faults(found: Sequence[ErrorDetails]) -> ApiError:
-    faults = [
-        {"pointer": _pointer(fault["loc"]), "message": _sentence(fault)}
-        for fault in found[:_MAX_FAULTS]
-    ]
-    first = faults[0]
-    what = f"{first['pointer'] or 'the body'}: {first['message']}"
-    more = {"faults": faults} if len(faults) > 1 else None
-    return ApiError(400, "bad_body", what, pointer=first["pointer"], more=more)
-
-
 def _pointer(location: Sequence[int | str]) -> str:
     """Return a JSON pointer (RFC 6901)."""
+    if len(location) > 2 and location[-1] == "[key]":
+        # The name of a member is wrong, and that is where it stands.
+        location = location[:-1]
     parts = (str(part).replace("~", "~0").replace("/", "~1") for part in location)
     return "".join(f"/{part[:80]}" for part in parts)
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from smartgw.api.answers import ApiError, rfc3339
+from smartgw.api.answers import ApiError, BadBody, rfc3339
 from smartgw.api.audit import Audit
 from smartgw.api.operations import Call, Reply
 from smartgw.api.versions import BadCondition, Tags, holds, tags, unchanged
@@ -222,8 +222,7 @@ def updated_at(stored: Stored) -> str:
 
 def bad_field(error: FieldError) -> ApiError:
     """The refusal of a value that no record may have."""
-    what = f"{error.pointer or 'the body'}: {error}"
-    return ApiError(400, "bad_body", what, pointer=error.pointer)
+    return BadBody((error.pointer, str(error)))
 
 
 def _page(

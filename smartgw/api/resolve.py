@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from smartgw.api import models, models_dns
-from smartgw.api.answers import ApiError
+from smartgw.api.answers import ApiError, BadBody, Faults
 from smartgw.api.metering import CLIENT, Metering
 from smartgw.api.operations import Access, Bound, Call, Operation, Outcome, Reply
 from smartgw.api.tokens import Role
@@ -109,9 +109,11 @@ class Resolve:
 
     async def _batch(self, call: Call) -> Reply:
         asked: models_dns.Batch = call.body
-        questions = [
-            _question(query, pointer=f"/queries/{n}") for n, query in enumerate(asked.queries)
-        ]
+        faults, questions = Faults(), []
+        for number, query in enumerate(asked.queries):
+            with faults:
+                questions.append(_question(query, pointer=f"/queries/{number}"))
+        faults.tell()
         dns, forwarder = await self._paid(call, len(questions))
         results = await asyncio.gather(*(_answer(dns, forwarder, *one) for one in questions))
         return Reply({"results": results}, fields=_cached(map(kept_seconds, results)))
@@ -184,8 +186,7 @@ def _question(
     except RecordRefused as error:
         if parameters:
             raise ApiError(400, "bad_parameter", str(error), parameter=error.field) from None
-        where = f"{pointer}/{error.field}"
-        raise ApiError(400, "bad_body", f"{where}: {error}", pointer=where) from None
+        raise BadBody((f"{pointer}/{error.field}", str(error))) from None
 
 
 def _cached(seconds: Iterable[int | None]) -> dict[str, str]:

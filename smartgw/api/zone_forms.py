@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from smartgw.api import models_zones
-from smartgw.api.answers import ApiError
+from smartgw.api.answers import ApiError, BadBody, Fault, Faults
 from smartgw.api.operations import Call
 from smartgw.api.records import etag_of, updated_at
 from smartgw.state.zones import Version
@@ -71,6 +71,16 @@ def name_of(text: str, pointer: str) -> bytes:
     return _read(read_name, text, pointer)
 
 
+def servers_of(names: Iterable[str]) -> list[bytes]:
+    """Return the name servers that a body names. Raises BadBody."""
+    faults, found = Faults(), []
+    for number, name in enumerate(names):
+        with faults:
+            found.append(name_of(name, f"/nameservers/{number}"))
+    faults.tell()
+    return found
+
+
 def type_of(text: str, pointer: str) -> int:
     """Return the type that a member of the body says. Raises ApiError."""
     return _read(read_type, text, pointer)
@@ -80,28 +90,52 @@ def _read(read: Callable[[str], T], text: str, pointer: str) -> T:
     try:
         return read(text)
     except RecordRefused as error:
-        raise ApiError(400, "bad_body", f"{pointer}: {error}", pointer=pointer) from None
+        raise BadBody((pointer, str(error))) from None
+
+
+def change_of(wanted: models_zones.Change, pointer: str) -> Change:
+    """Return one change of several. Raises BadBody."""
+    if wanted.rdata is None:
+        faults = Faults()
+        with faults:
+            owner = name_of(wanted.name, f"{pointer}/name")
+        with faults:
+            rdtype = type_of(wanted.type, f"{pointer}/type")
+        faults.tell()
+        return Change(owner, rdtype, None)
+    if wanted.ttl is None:
+        others = _each_fault(wanted.name, wanted.type, wanted.rdata, pointer)
+        raise BadBody((f"{pointer}/ttl", "needed with rdata"), *others)
+    return rrset_of(wanted.name, wanted.type, wanted.ttl, wanted.rdata, pointer)
 
 
 def rrset_of(name: str, rdtype: str, ttl: int, rdata: Sequence[str], pointer: str) -> Change:
-    """Return the change that sets these records. Raises ApiError."""
+    """Return the change that sets these records. Raises BadBody."""
     try:
         return read_rrset(name, rdtype, ttl, rdata)
     except RecordRefused as error:
-        where = f"{pointer}/{error.field}"
-        if error.field == "rdata":
-            where += _which(read_type(rdtype), rdata)
-        raise ApiError(400, "bad_body", f"{where}: {error}", pointer=where) from None
+        found = _each_fault(name, rdtype, rdata, pointer)
+        raise BadBody(*found or [(f"{pointer}/{error.field}", str(error))]) from None
 
 
-def _which(rdtype: int, rdata: Sequence[str]) -> str:
-    """Return the end of the pointer to the rdata that is wrong by itself; "" where none is."""
-    for number, text in enumerate(rdata):
+def _each_fault(name: str, rdtype: str, rdata: Sequence[str], pointer: str) -> list[Fault]:
+    """Return what is wrong with each part of an rrset by itself."""
+    found: list[Fault] = []
+
+    def look(read: Callable[[str], object], text: str, where: str) -> None:
         try:
-            read_rdata(rdtype, text)
-        except RecordRefused:
-            return f"/{number}"
-    return ""
+            read(text)
+        except RecordRefused as error:
+            found.append((f"{pointer}/{where}", str(error)))
+
+    look(read_name, name, "name")
+    try:
+        code = read_type(rdtype)
+    except RecordRefused as error:
+        return [*found, (f"{pointer}/type", str(error))]
+    for number, text in enumerate(rdata):
+        look(partial(read_rdata, code), text, f"rdata/{number}")
+    return found
 
 
 def contact_of(text: str | None, origin: bytes) -> bytes:
@@ -117,12 +151,14 @@ def contact_of(text: str | None, origin: bytes) -> bytes:
 def addresses_of(texts: Sequence[str]) -> dict[int, tuple[bytes, ...]]:
     """Return rdata of A and AAAA records, each once. Raises ApiError."""
     found: dict[int, list[bytes]] = {A: [], AAAA: []}
+    faults = Faults()
     for number, text in enumerate(texts):
-        pointer = f"/addresses/{number}"
         rdtype = AAAA if ":" in text else A
-        rdata = _read(partial(read_rdata, rdtype), text, pointer)
-        if rdata not in found[rdtype]:
-            found[rdtype].append(rdata)
+        with faults:
+            rdata = _read(partial(read_rdata, rdtype), text, f"/addresses/{number}")
+            if rdata not in found[rdtype]:
+                found[rdtype].append(rdata)
+    faults.tell()
     return {rdtype: tuple(rdatas) for rdtype, rdatas in found.items()}
 
 

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from smartgw.api import models, models_zones
 from smartgw.api import zone_operations as operations
-from smartgw.api.answers import ApiError
+from smartgw.api.answers import ApiError, Faults
 from smartgw.api.audit import Audit
 from smartgw.api.operations import Bound, Call, Reply
 from smartgw.api.records import etag_of
@@ -25,12 +25,12 @@ from smartgw.api.zone_forms import (
     addresses_of,
     apex,
     brief,
+    change_of,
     contact_of,
     cursor_of,
     following,
     is_dry,
     master_file,
-    name_of,
     origin_of,
     page_of,
     parameter,
@@ -38,8 +38,8 @@ from smartgw.api.zone_forms import (
     place_of,
     rrset_json,
     rrset_of,
+    servers_of,
     subject_of,
-    type_of,
     unknown_rrset,
     unknown_zone,
     zone_json,
@@ -119,8 +119,12 @@ class Zones:
 
     async def _put(self, call: Call) -> Reply:
         origin, wanted = origin_of(call), call.body
-        servers = [name_of(name, f"/nameservers/{n}") for n, name in enumerate(wanted.nameservers)]
-        contact = contact_of(wanted.contact, origin)
+        faults = Faults()
+        with faults:
+            servers = servers_of(wanted.nameservers)
+        with faults:
+            contact = contact_of(wanted.contact, origin)
+        faults.tell()
         times = [getattr(wanted, name) for name in SOA_TIMES]
 
         def make(before: Version | None) -> Plan:
@@ -137,17 +141,12 @@ class Zones:
     async def _change(self, call: Call) -> Reply:
         origin = origin_of(call)
         wanted: models_zones.Changes = call.body
+        faults = Faults()
         changes: list[Change] = []
         for number, each in enumerate(wanted.changes):
-            pointer = f"/changes/{number}"
-            if each.rdata is None:
-                owner = name_of(each.name, f"{pointer}/name")
-                changes.append(Change(owner, type_of(each.type, f"{pointer}/type"), None))
-            elif each.ttl is None:
-                where = f"{pointer}/ttl"
-                raise ApiError(400, "bad_body", f"{where}: needed with rdata", pointer=where)
-            else:
-                changes.append(rrset_of(each.name, each.type, each.ttl, each.rdata, pointer))
+            with faults:
+                changes.append(change_of(each, f"/changes/{number}"))
+        faults.tell()
         return await self._edit(call, origin, changes, "zone.change", {})
 
     async def _delete(self, call: Call) -> Reply:
@@ -288,11 +287,17 @@ class Zones:
 
     async def _put_app_wildcards(self, call: Call) -> Reply:
         wanted: models_zones.AppWildcards = call.body
-        addresses = addresses_of(wanted.addresses)
+        faults, given = Faults(), None
+        with faults:
+            addresses = addresses_of(wanted.addresses)
+        with faults:
+            given = None if wanted.nameservers is None else servers_of(wanted.nameservers)
+        faults.tell()
         written: list[dict[str, Any]] = []
         for base in self._base_domains():
             try:
-                written.append(await self._wildcard(call, read_name(f"{base}."), addresses, wanted))
+                key = read_name(f"{base}.")
+                written.append(await self._wildcard(call, key, addresses, given))
             except ApiError as error:
                 done = [each["zone"] for each in written if each["changed"] and not is_dry(call)]
                 if not done:
@@ -306,21 +311,17 @@ class Zones:
         call: Call,
         base: bytes,
         addresses: dict[int, tuple[bytes, ...]],
-        wanted: models_zones.AppWildcards,
+        given: list[bytes] | None,
     ) -> Any:
         """Set the wildcard of one base domain; returns what that changes."""
         above = (await self._writes.newest(dry_run=is_dry(call))).find(base, SOA)
         origin = base if above is None else above.origin
-        given = wanted.nameservers
-        servers = (
-            [b"\x02ns" + base]
-            if given is None
-            else [name_of(name, f"/nameservers/{n}") for n, name in enumerate(given)]
-        )
+        ttl = call.body.ttl
+        servers = [b"\x02ns" + base] if given is None else given
 
         def records(owner: bytes) -> list[Change]:
             return [
-                Change(owner, rdtype, RRset(rdtype, wanted.ttl, found) if found else None)
+                Change(owner, rdtype, RRset(rdtype, ttl, found) if found else None)
                 for rdtype, found in addresses.items()
             ]
 

@@ -79,8 +79,11 @@ class Answer:
 
     @property
     def error(self) -> str:
-        """The sentence of an error."""
+        """The sentence of an error; of several faults all."""
         error = self.body.get("error", {}) if isinstance(self.body, dict) else {}
+        if faults := error.get("faults"):
+            told = ((each.get("pointer") or "the body", each.get("message")) for each in faults)
+            return "; ".join(f"{where}: {why}" for where, why in told)
         return str(error.get("message") or f"the gateway answered {self.status}")
 
 

@@ -193,6 +193,20 @@ def check_enrolment(enrolment: Enrolment) -> Enrolment:
     return enrolment
 
 
+def check_label_key(name: str) -> None:
+    """Raise ValueError for what is no key of a label."""
+    if not _LABEL_KEY.match(name):
+        raise ValueError("a label's key must be 1 to 63 letters, digits and . _ / - within")
+
+
+def check_label_value(value: object) -> None:
+    """Raise ValueError for what is no value of a label."""
+    if not isinstance(value, str) or len(value) > _LABEL_VALUE_CHARACTERS:
+        raise ValueError(f"a label's value must be text of {_LABEL_VALUE_CHARACTERS} at most")
+    if not value.isprintable():
+        raise ValueError("a label's value must be printable")
+
+
 # ---- the form in the store ----
 
 
@@ -368,15 +382,10 @@ def _labels(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     if len(labels) > MAX_LABELS:
         raise FieldError("/labels", f"must be at most {MAX_LABELS}")
     for name, value in labels.items():
-        pointer = "/labels/" + name.replace("~", "~0").replace("/", "~1")
-        if not _LABEL_KEY.match(name):
-            raise FieldError(
-                pointer, "a label's key must be 1 to 63 letters, digits and . _ / - within"
-            )
-        if not isinstance(value, str) or len(value) > _LABEL_VALUE_CHARACTERS:
-            raise FieldError(
-                pointer, f"a label's value must be text of {_LABEL_VALUE_CHARACTERS} at most"
-            )
-        if not value.isprintable():
-            raise FieldError(pointer, "a label's value must be printable")
+        try:
+            check_label_key(name)
+            check_label_value(value)
+        except ValueError as error:
+            pointer = "/labels/" + name.replace("~", "~0").replace("/", "~1")
+            raise FieldError(pointer, str(error)) from None
     return tuple(sorted(labels.items()))

@@ -223,6 +223,30 @@ async def test_all_faults_are_told_at_once(call: Caller) -> None:
     answer = await call("PUT", "/api/v3/apps/shop", {"state": 1, "limit": -1, "x": 1})
     pointers = [fault["pointer"] for fault in answer.error["faults"]]
     assert pointers == ["/state", "/limit", "/x"]
+    body = {
+        "label": "a.b",
+        "hostnames": ["www.a.example", "shop", "*.a.example"],
+        "state": "gone",
+        "origins": ["*", "https://a.example"],
+        "labels": {"a b/~": "x", "[key]": "x", "c": "\u0007", "d": "x"},
+    }
+    answer = await call("PUT", "/api/v3/apps/shop", body)
+    faults = {fault["pointer"]: fault["message"] for fault in answer.error["faults"]}
+    assert list(faults) == [
+        *("/label", "/hostnames/1", "/hostnames/2", "/state", "/origins/0"),
+        *("/labels/a b~1~0", "/labels/[key]", "/labels/c"),
+    ]
+    assert "no wildcards" in faults["/hostnames/2"]
+    assert answer.error["pointer"] == "/label"
+    assert answer.error["message"] == f"/label: {faults['/label']}"
+    wrong = {"key": "x", "apps": ["a\u0007", "b", ""], "expires": "soon", "y": 1}
+    answer = await call("PUT", "/api/v3/enrolments/east/shop-1", wrong)
+    assert [fault["pointer"] for fault in answer.error["faults"]] == [
+        *("/key", "/apps/0", "/apps/2", "/expires", "/y")
+    ]
+    many = {"hostnames": ["x"] * 50}
+    assert len((await call("PUT", "/api/v3/apps/shop", many)).error["faults"]) == 20
+    assert call.store.writes == 0
 
 
 @pytest.mark.parametrize(

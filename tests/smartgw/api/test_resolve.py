@@ -165,6 +165,10 @@ async def test_a_batch_is_answered_in_its_order(api: Api) -> None:
     queries[2]["name"] = "a..test"
     status, body, _ = await api.call(BATCH, method="POST", json={"queries": queries})
     assert (status, body["error"]["pointer"]) == (400, "/queries/2/name")
+    queries[0]["type"] = "NONE"
+    status, body, _ = await api.call(BATCH, method="POST", json={"queries": queries})
+    wrong = [fault["pointer"] for fault in body["error"]["faults"]]
+    assert (status, wrong) == (400, ["/queries/0/type", "/queries/2/name"])
 
 
 async def test_a_message_is_answered_as_over_the_wire(api: Api) -> None:

@@ -544,6 +544,53 @@ async def test_the_app_wildcard_leads_to_the_gateways(api: Api) -> None:
     assert (status, error["pointer"]) == (400, "/addresses/1")
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "pointers"),
+    [
+        (
+            *("PUT", f"{ZONES}/a.test"),
+            {"nameservers": ["a..b.", "ns.", "x"], "contact": "a..b."},
+            ["/nameservers/0", "/nameservers/2", "/contact"],
+        ),
+        (
+            *("PUT", f"{ZONES}/example.com/rrsets/www.example.com/A"),
+            {"ttl": 300, "rdata": ["x", "192.0.2.1", "192.0.2.256"]},
+            ["/rdata/0", "/rdata/2"],
+        ),
+        (
+            *("PATCH", f"{ZONES}/example.com"),
+            {
+                "changes": [
+                    {"name": "a..b.", "type": "NONE", "rdata": None},
+                    {"name": "www.example.com.", "type": "A", "rdata": ["x"]},
+                    GONE,
+                    {"name": "x", "type": "AAAA", "ttl": 1, "rdata": ["::1", "x"]},
+                    {"name": "x", "type": "NONE", "ttl": 1, "rdata": ["x"]},
+                ]
+            },
+            [
+                *("/changes/0/name", "/changes/0/type", "/changes/1/ttl", "/changes/1/rdata/0"),
+                *("/changes/3/name", "/changes/3/rdata/1", "/changes/4/name", "/changes/4/type"),
+            ],
+        ),
+        (
+            *("PUT", "/api/v3/dns/app-wildcards"),
+            {"addresses": ["x", "192.0.2.1", "::g"], "nameservers": ["ns", "ns."]},
+            ["/addresses/0", "/addresses/2", "/nameservers/0"],
+        ),
+    ],
+)
+async def test_all_that_is_wrong_is_told(
+    example: Api, method: str, path: str, body: object, pointers: list[str]
+) -> None:
+    """10.3: whoever wrote several things wrong hears of all of them, each with its place."""
+    status, error = await example.refused(method, path, body)
+    assert (status, error["reason"]) == (400, "bad_body")
+    assert [fault["pointer"] for fault in error["faults"]] == pointers
+    assert error["pointer"] == pointers[0]
+    assert error["message"] == f"{pointers[0]}: {error['faults'][0]['message']}"
+
+
 async def test_what_is_done_of_several_zones_is_told(
     api: Api, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

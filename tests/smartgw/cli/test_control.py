@@ -123,6 +123,10 @@ async def test_refusals_are_in_the_gateways_words(run: Run, gateway: Gateway) ->
     assert (code, err) == (1, "smartgw apps: /label: shop is another app's\n")
     code, _, err = await run("apps", "set", "shop", "--origins", "a.example")
     assert (code, "/origins/0" in err, "scheme://host" in err) == (1, True, True)
+    wrong = ("--label", "a.b", "--hostnames", "www.a.example", "shop", "--origins", "*")
+    code, _, err = await run("apps", "set", "shop", *wrong)
+    assert code == 1
+    assert [where in err for where in ("/label: ", "/hostnames/1: ", "/origins/0: ")] == [True] * 3
     store = gateway.durable
     assert isinstance(store, MemoryStore)
     store.away, store.age = True, 90.0
