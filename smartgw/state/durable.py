@@ -36,12 +36,16 @@ class Conflict(Exception):
 class NameTaken(Exception):
     """One label, one app (contract 3.3): `name` is a label or a hostname.
 
-    `holder` is the app that has it, None when it is the gateway's own or reserved.
+    `holder` is the app that has it, None when no app can have it: it is the gateway's own or
+    reserved, or a hostname below the base domain `base`.
     """
 
-    def __init__(self, name: str, holder: str | None) -> None:
-        whose = "reserved for the gateway" if holder is None else "another app's"
-        super().__init__(f"{name} is {whose}")
+    def __init__(self, name: str, holder: str | None, *, base: str | None = None) -> None:
+        if base is not None:
+            why = f"below the base domain {base}: give what stands before that as label"
+        else:
+            why = "reserved for the gateway" if holder is None else "another app's"
+        super().__init__(f"{name} is {why}")
         self.name = name
         self.holder = holder
 

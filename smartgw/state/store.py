@@ -343,7 +343,9 @@ class Store:
             raise NameTaken(label, None)
         for name in record.hostnames:
             if self.reserved.has_hostname(name):
-                raise NameTaken(name, None)
+                below = (zone[1:] for zone in self.reserved.zones if name.endswith(zone))
+                base = None if name in self.reserved.hostnames else next(below, None)
+                raise NameTaken(name, None, base=base)
         for name in record.claims:
             for app_id in self._view.claimants(name):
                 if app_id != record.app_id:

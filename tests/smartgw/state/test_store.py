@@ -106,6 +106,15 @@ async def test_one_label_one_app(gateways: Gateways) -> None:
             with pytest.raises(NameTaken) as refused:
                 await gateway.store.write(record)
             assert (refused.value.name, refused.value.holder) == (name, holder)
+    told = "below the base domain smart-app.test: give what stands before that as label"
+    for name, why in (
+        ("y.smart-app.test", told),
+        ("y.z.smart-app.test", told),
+        ("api.smart-app.test", "reserved for the gateway"),
+        ("smart-app.test", "reserved for the gateway"),
+    ):
+        with pytest.raises(NameTaken, match=f"{name} is {why}"):
+            await one.store.write(register(app_id="x", hostnames=[name]))
     await other.store.write(register(app_id="shop", label="store"))
     stored = await one.store.write(register(app_id="x", label="shop", hostnames=SHOP.hostnames))
     assert stored.record.claims == ("shop", "www.shop.example")  # type: ignore[union-attr]
