@@ -13,9 +13,9 @@ import dns.rdataclass
 import dns.rdatatype
 import dns.tokenizer
 
-from smartgw_dns.edits import SINGLE, Change, EditRefused, Why
+from smartgw_dns.edits import Change
 from smartgw_dns.names import name_of, text_of, wire_of
-from smartgw_dns.zone import CNAME, DNAME, RRset, Zone, type_text
+from smartgw_dns.zone import CNAME, DNAME, RRset, type_text
 
 LONGEST_TTL = (1 << 31) - 1  # RFC 2181 8
 LONGEST_RDATA = 65_535
@@ -146,24 +146,6 @@ def read_rrset(name: object, rdtype: object, ttl: object, rdatas: Sequence[objec
     rrset = RRset(code, read_ttl(ttl), distinct(code, (read_rdata(code, r) for r in rdatas)))
     _refuse_self_loop(owner, rrset)
     return Change(owner, code, rrset)
-
-
-def added(zone: Zone, name: object, rdtype: object, ttl: object, rdata: object) -> Change:
-    """Return the change that adds a record to those at its name; its TTL becomes that of all.
-
-    Raises RecordRefused where a field is wrong, EditRefused where no second one of its type can be.
-    """
-    owner, code = read_name(name), read_type(rdtype)
-    entry = zone.entries.get(owner.lower())
-    before = entry.get(code) if entry else None
-    if before is not None and code in SINGLE:
-        raise EditRefused(Why.SEVERAL, owner)
-    change = read_rrset(name, rdtype, ttl, [rdata])
-    assert change.rrset is not None, "an rrset that was read is there"
-    if before is None:
-        return change
-    rdatas = distinct(code, (*before.rdatas, *change.rrset.rdatas))
-    return Change(owner, code, RRset(code, change.rrset.ttl, rdatas))
 
 
 def distinct(rdtype: int, rdatas: Iterable[bytes]) -> tuple[bytes, ...]:

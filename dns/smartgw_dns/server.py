@@ -45,7 +45,6 @@ class Counts:
     __slots__ = (
         "answered_tcp",
         "answered_udp",
-        "connections",
         "queries_tcp",
         "queries_udp",
         "turned_away",
@@ -57,7 +56,6 @@ class Counts:
         self.queries_tcp = 0
         self.answered_udp = 0
         self.answered_tcp = 0
-        self.connections = 0
         self.turned_away = 0
         self.unsent = 0
 
@@ -294,7 +292,6 @@ class _Connection(asyncio.BufferedProtocol):
             self.transport.abort()
             return
         self.transport.set_write_buffer_limits(_OCTETS_A_TURN)
-        server.counts.connections += 1
         server.of_network[network(self._address)] += 1
         self._wait()
 

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from aiohttp import ClientSession
@@ -20,6 +21,8 @@ from tests.smartgw.api import issuing
 from tests.smartgw.api.fakes import FakeGateway, api_of
 from tests.smartgw.api.zone_stores import Store, with_zones
 
+DATA = Path(__file__).parents[2] / "data/dns"
+BAD = [json.loads(line) for line in (DATA / "bad_records.jsonl").read_text().splitlines()]
 ZONES = "/api/v3/dns/zones"
 FILE = """\
 $ORIGIN example.com.
@@ -47,11 +50,14 @@ class Api:
     async def call(
         self, method: str, path: str, body: object = None, **fields: str
     ) -> tuple[int, Any, Mapping[str, str]]:
-        """Status, body (JSON where it is) and header fields; `body` bytes: a master file."""
+        """Status, body (JSON where it is) and header fields; `body` bytes: a master file,
+        unless a field says what.
+        """
         headers = {"Authorization": f"Bearer {issuing.token()}", **fields}
         data = None
         if isinstance(body, bytes):
-            data, headers["Content-Type"] = body, "text/dns"
+            data = body
+            headers.setdefault("Content-Type", "text/dns")
         elif body is not None:
             data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
         url = f"http://{self._where}{path}"
@@ -332,6 +338,23 @@ async def test_records_that_cannot_be_are_refused(
     found, error = await example.refused("PUT", f"{ZONES}/example.com/rrsets/{path}", body)
     assert (found, {name: error.get(name) for name in told}) == (status, told)
     assert example.dns.zones.version(wire("example.com.")).zone.serial == 7  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("case", BAD, ids=lambda case: str(case["want"]))
+async def test_a_bad_record_is_refused(api: Api, case: dict[str, Any]) -> None:
+    """8.6: CNAME-and-other-data, out-of-zone names and whatever is no record are refused."""
+    zone = f"{ZONES}/smart-app.test"
+    await api.done("PUT", f"{zone}/file", (DATA / "smart-app.test.zone").read_bytes())
+    rdata = [case["rdata"]]
+    if rdata == ["(second SOA)"]:
+        there = await api.done("GET", f"{zone}/rrsets/smart-app.test/SOA")
+        rdata = [*there["rdata"], "ns. root. 2 2 3 4 5"]
+    # As it stands in the cases: to Python 1e400 is Infinity, which is no JSON.
+    body = json.dumps({"ttl": case.get("ttl", 300), "rdata": rdata}).replace("Infinity", "1e400")
+    path = f"{zone}/rrsets/{quote(case['name'], safe='')}/{case['type']}"
+    fields = {"Content-Type": "application/json"}
+    status, _, _ = await api.call("PUT", path, body.encode(), **fields)
+    assert ("accepted" if status == 201 else str(status)) in case["want"]
 
 
 async def test_the_last_ns_or_soa_of_a_zone_stays(example: Api) -> None:
