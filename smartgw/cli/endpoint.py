@@ -86,6 +86,11 @@ class Answer:
             return "; ".join(f"{where}: {why}" for where, why in told)
         return str(error.get("message") or f"the gateway answered {self.status}")
 
+    def detail(self, name: str) -> Any:
+        """A further member of an error, None where there is none."""
+        error = self.body.get("error") if isinstance(self.body, dict) else None
+        return error.get(name) if isinstance(error, dict) else None
+
 
 def add_arguments(parser: argparse.ArgumentParser, *, default: Any = None) -> None:
     """The options by which a gateway is named; `default` SUPPRESS for those of an action."""

@@ -255,14 +255,18 @@ def _import(gateways: Sequence[Endpoint], args: argparse.Namespace) -> int:
             answer = _send_file(gateways, zone, data, _query(args))
         if answer.status in (200, 201):
             told.append(answer.body)
-        elif answer.status == 400 or answer.status == 409:
+        elif answer.status in (400, 409, 413):
             refused += 1
-            line = answer.body["error"].get("line")
+            line = answer.detail("line")
             where = f"{path}:{line}" if line else str(path)
             text = re.sub(r"^line \d+: ", "", answer.error)
             print(clean(f"{where}: {text}"), file=sys.stderr)
         else:
-            done(answer)
+            try:
+                done(answer)
+            except CommandError as error:
+                before = f" ({len(told)} of {len(files)} are imported)" if len(files) > 1 else ""
+                raise CommandError(f"{path}: {error}{before}") from None
         if len(files) > 1 and time.monotonic() > since + PROGRESS_SECONDS:
             since = time.monotonic()
             print(f"  {number:,} of {len(files):,} zones", file=sys.stderr, flush=True)

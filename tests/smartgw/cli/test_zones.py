@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from smartgw.api.zone_operations import MOST_FILE
 from smartgw.cli import main
 from smartgw.cli.zones import zone_of
 from smartgw.config_limits import Rates
@@ -151,6 +152,26 @@ async def test_a_folder_of_zones_is_imported(run: Run, tmp_path: Path) -> None:
     assert [zone["zone"] for zone in json.loads(out)["zones"]] == [f"z{n}.test." for n in range(5)]
     code, out, _ = await run("zones", "import", str(folder / "z1.test.zone"), "--zone", "x.test")
     assert out.startswith("x.test. is at serial 1, 2 records\n")
+
+
+async def test_a_file_that_cannot_be_taken_is_named(
+    run: Run, gateway: FakeGateway, tmp_path: Path
+) -> None:
+    """12.4: which of many files it was, and how far the import came."""
+    folder = tmp_path / "zones"
+    folder.mkdir()
+    for name in ("a.test", "b.test", "c.test"):
+        (folder / name).write_text("@ SOA ns. root. 1 2 3 4 5\n@ NS ns.\n")
+    with (folder / "b.test").open("ab") as large:
+        large.truncate(MOST_FILE + 1)
+    code, out, err = await run("zones", "import", str(folder))
+    assert (code, out) == (1, "2 zones with 4 records, 1 refused\n")
+    assert f"{folder}/b.test: " in err
+    gateway.dns.zones.known = False
+    code, _, err = await run("zones", "import", str(folder))
+    assert code == 1
+    assert f"{folder}/a.test: the zones are not known yet" in err
+    assert "(0 of 3 are imported)" in err
 
 
 @pytest.mark.parametrize("gateway", [Rates(services=3, window=1)], ids=["few"], indirect=True)
