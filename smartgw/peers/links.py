@@ -92,6 +92,9 @@ class PeerLink(Link):
         self.outstanding -= 1
         self._waiting.pop(exchange, None)
 
+    def is_opening(self) -> bool:
+        return any(gate.dialling for gate in self._gates)
+
     # ---- what upstream.py calls ----
 
     def release(self, connection: UpstreamConnection) -> None:
@@ -171,7 +174,7 @@ class PeerLink(Link):
         pools = self._links.pools
         if pools.make_room():
             self.open_one()
-        elif self._homes or any(gate.dialling for gate in self._gates):
+        elif self._homes or self.is_opening():
             pools.wanting[self] = None
         else:
             # Nothing of this peer is open whose end could serve those who wait.

@@ -44,6 +44,7 @@ _OUTCOMES = {
     Reason.UPSTREAM_MALFORMED: Outcome.BROKEN,
     Reason.CONNECT_TIMEOUT: Outcome.REFUSED,
     Reason.UPSTREAM_TIMEOUT: Outcome.TIMED_OUT,
+    Reason.PEER_TIMEOUT: Outcome.TIMED_OUT,
     Reason.OWNER_UNCLEAR: Outcome.MISPLACED,
     Reason.APP_SUSPENDED: Outcome.SUSPENDED,
     Reason.APP_RETIRED: Outcome.SUSPENDED,
@@ -58,6 +59,8 @@ _OF_A_PEER = {
     Reason.UPSTREAM_TIMEOUT: Reason.PEER_TIMEOUT,
 }
 """What a failure is called when it is not a host of ours that it happened with."""
+_OURS = frozenset((Reason.OVERLOADED, Reason.NO_UPSTREAM))
+"""Unless a peer tells of them: we have no room for a connection there, or it is off the list."""
 _SENT = {b"none": Sent.NONE, b"partial": Sent.PARTIAL, b"full": Sent.FULL}
 
 _log = logging.getLogger(__name__)
@@ -227,7 +230,8 @@ class Forwards:
         """Return the attempt that follows one that failed."""
         course = exchange.course
         assert course is not None
-        self._end(exchange, outcome, spoke=spoke)
+        theirs = spoke or reason not in _OURS
+        self._end(exchange, outcome if theirs else None, spoke=spoke)
         if exchange.failure is None:
             peers = exchange.forward is not None and not spoke
             exchange.failure = _OF_A_PEER.get(reason, reason) if peers else reason
@@ -242,12 +246,25 @@ class Forwards:
 
     def _end(self, exchange: Exchange, outcome: Outcome | None, *, spoke: bool) -> None:
         course = exchange.course
-        if outcome is Outcome.TIMED_OUT and exchange.sent is Sent.NONE:
-            outcome = Outcome.REFUSED
-        if course is not None and course.end(outcome, self._path.pools.loop.time(), spoke=spoke):
+        if course is None:
+            return
+        now = self._path.pools.loop.time()
+        if outcome is Outcome.TIMED_OUT and not spoke:
+            outcome = self._timed_out(exchange, course, now)
+        if course.end(outcome, now, spoke=spoke):
             assert course.attempt is not None
             self._path.counters.peers_set_aside += 1
             _log.warning("cluster %s keeps failing and is set aside", course.attempt.cluster)
+
+    def _timed_out(self, exchange: Exchange, course: Course, now: float) -> Outcome | None:
+        """Return how an attempt ended that had no time left; None: its peer is no cause of it."""
+        if not course.had_share(now):
+            return None
+        if exchange.sent is not Sent.NONE:
+            return Outcome.TIMED_OUT
+        # All connections may have been in use, by however few apps.
+        link = exchange.link
+        return Outcome.REFUSED if link is not None and link.is_opening() else None
 
     # ---- answers ----
 

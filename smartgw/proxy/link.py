@@ -41,6 +41,10 @@ class Link(ABC):
     def done(self, exchange: "Exchange") -> None:
         """An exchange that was given to this link is over, or goes to another."""
 
+    @abstractmethod
+    def is_opening(self) -> bool:
+        """Say whether a connection is being opened for some of those who wait."""
+
     # ---- what pools.py calls ----
 
     @abstractmethod

@@ -100,6 +100,9 @@ class HostLink(Link):
         if self.retired:
             self._pools.forget_if_unused(self)
 
+    def is_opening(self) -> bool:
+        return self._dialling > 0
+
     def release(self, connection: UpstreamConnection) -> None:
         """Take back a connection whose exchange is over."""
         for exchange in self._waiting:
@@ -163,7 +166,7 @@ class HostLink(Link):
             return
         if self._pools.make_room():
             self.open_one()
-        elif self._connections or self._dialling:
+        elif self._connections or self.is_opening():
             self._pools.wanting[self] = None
         else:
             # Nothing of this host is open whose end could serve those who wait.

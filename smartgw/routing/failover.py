@@ -16,6 +16,8 @@ from smartgw_hosts.clusters import State
 
 SHARE = 0.4
 """Of the one deadline, what an attempt may take while others remain (contract 5.1)."""
+# Timers come a little early.
+_NEARLY = 0.99
 _FAILURES = 5
 """In a row, until a peer is set aside."""
 _SHORTEST_TERM, _LONGEST_TERM = 1.0, 10.0
@@ -473,6 +475,10 @@ class Course:
             return False
         breaker = self._failover.breaker(attempt.cluster)
         return breaker.end(self._era, self._began, now, self._app, outcome, spoke)
+
+    def had_share(self, now: float) -> bool:
+        """Say whether the present attempt has had as long as any may count on (contract 5.1)."""
+        return now - self._began >= _NEARLY * SHARE * self._total
 
     def _admitted(self, place: Place, cluster: str, now: float) -> bool:
         return place is Place.LOCAL or self._failover.breaker(cluster).admits(now)
