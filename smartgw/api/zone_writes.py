@@ -6,9 +6,11 @@ zone becomes is zones.py's, what may stand in it smartgw_dns's.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 from smartgw.api.answers import ApiError
 from smartgw.api.audit import Audit
@@ -36,6 +38,8 @@ LARGE: Final = 2_000
 _ATTEMPTS: Final = 6
 _CATCH_UP: Final = 2.0
 """Seconds for a change that somebody else made to be in force here, before the next attempt."""
+_TURN: Final = 5.0
+"""Seconds that a write waits for those of this gateway to the same zone that came before it."""
 _UNKNOWN: Final = "the zones are not known yet, for the bus has not been there"
 
 
@@ -64,6 +68,7 @@ class ZoneWrites:
     def __init__(self, dns: Callable[[], Nameserver], audit: Audit) -> None:
         self._dns = dns
         self._audit = audit
+        self._turns: WeakValueDictionary[bytes, asyncio.Lock] = WeakValueDictionary()
 
     def known(self) -> Nameserver:
         """The zones, when they are known. Raises ApiError."""
@@ -97,6 +102,27 @@ class ZoneWrites:
         `exists` tells whether the thing is there that is written; by default the zone. `large`:
         what is sent is, whatever the zone.
         """
+        async with self._turn(origin) if not dry_run else contextlib.nullcontext():
+            return await self._change(
+                *(call, origin, make, action),
+                dry_run=dry_run,
+                subject=subject,
+                exists=exists,
+                large=large,
+            )
+
+    async def _change(
+        self,
+        call: Call,
+        origin: bytes,
+        make: Make,
+        action: str,
+        *,
+        dry_run: bool,
+        subject: Mapping[str, str] | None,
+        exists: Callable[[Version | None], bool] | None,
+        large: bool,
+    ) -> Reply:
         match, none_match = tags_of(call, "If-Match"), tags_of(call, "If-None-Match")
         for _ in range(_ATTEMPTS):
             dns = self._writable()
@@ -126,6 +152,25 @@ class ZoneWrites:
             return _reply(origin, after, plan, told, dry_run=False, status=status)
         message = "others changed the zone at the same time, again and again; nothing is stored"
         raise ApiError(409, "conflict", message)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, origin: bytes) -> AsyncIterator[None]:
+        """Have writes to a zone wait for one another, for a while: at once each but the first would
+        find the zone another than it was read, and be tried in vain.
+        """
+        turn = self._turns.get(origin)
+        if turn is None:
+            turn = self._turns[origin] = asyncio.Lock()
+        try:
+            async with asyncio.timeout(_TURN):
+                await turn.acquire()
+        except TimeoutError:
+            yield
+            return
+        try:
+            yield
+        finally:
+            turn.release()
 
     async def newest(self, *, dry_run: bool) -> Catalog:
         """Return all zones, with what other gateways have written a moment ago. Raises ApiError."""

@@ -436,6 +436,23 @@ async def test_changes_at_once_are_all_made(example: Api) -> None:
         assert " 192.0.2.2 " in example.ask(f"h{number}.example.com. A")
 
 
+async def test_many_changes_at_once_do_not_starve_one_another(
+    example: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8.6: writes to one zone at one gateway wait for one another, however many there are."""
+    write = example.store.write
+
+    async def slowly(record: Record, expect: int | None = None) -> Stored:
+        await asyncio.sleep(0.01)
+        return await write(record, expect)
+
+    monkeypatch.setattr(example.store, "write", slowly)
+    paths = [f"{ZONES}/example.com/rrsets/h{n}.example.com/A" for n in range(30)]
+    wanted = {"ttl": 60, "rdata": ["192.0.2.2"]}
+    done = await asyncio.gather(*(example.done("PUT", path, wanted) for path in paths))
+    assert sorted(one["serial"] for one in done) == list(range(8, 38))
+
+
 async def test_what_cannot_be_stored_is_refused(example: Api) -> None:
     """7.5, 10.3: 503 while the bus is away; reads and dry runs go on."""
     example.store.away = True
