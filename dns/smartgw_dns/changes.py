@@ -2,7 +2,7 @@
 
 Owns which names a change touches beside its own: those that a wildcard answered, that become empty
 non-terminals, lie below a cut or DNAME, or lead to what changed. Makes no change (edits.py), and
-sees no other zone. A name `*.x` stands for all names below x that do not exist.
+tells no name of another zone. A name `*.x` stands for all names below x that do not exist.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,8 +11,8 @@ from enum import Enum
 
 from smartgw_dns.catalog import Catalog
 from smartgw_dns.edits import Change
-from smartgw_dns.lookup import A, Answer, Owned
-from smartgw_dns.names import ASTERISK, LONGEST, order, parent, starts, text_of, within
+from smartgw_dns.lookup import MOST_STEPS, A, Answer, Owned
+from smartgw_dns.names import ASTERISK, LONGEST, order, parent, starts, text_of
 from smartgw_dns.zone import CNAME, DNAME, NS, SOA, Entry, Fit, Place, Zone, type_text
 
 # A larger write is compared in part: a name costs two lookups a type, some 10 us each.
@@ -21,6 +21,7 @@ MOST_LISTED = 500
 # A DNAME that leads to itself makes ever longer names of each name.
 MOST_LED = 1_000
 _LEADING = frozenset({CNAME, DNAME, NS})
+_Leading = dict[bytes, list[tuple[bytes, int]]]
 _HIDDEN = (Fit.CUT, Fit.DNAME)
 
 
@@ -90,13 +91,17 @@ class Differences:
     complete: bool
 
 
-def compare(before: Zone, after: Zone, changes: Sequence[Change]) -> Differences:
+def compare(
+    before: Zone, after: Zone, changes: Sequence[Change], around: Catalog | None = None
+) -> Differences:
     """Return what differs between two versions of a zone.
 
     Args:
         after: what `edits.edit(before, changes)` returned.
+        around: the other zones: aliases lead on there, and names below their origins are theirs.
     """
-    old, new = Catalog.of([before]), Catalog.of([after])
+    zones = around or Catalog()
+    old, new = zones.changed([before]), zones.changed([after])
     written: dict[bytes, set[int]] = {}
     for change in changes:
         written.setdefault(change.owner.lower(), set()).add(change.rdtype)
@@ -165,38 +170,59 @@ def _add_below(names: dict[bytes, bytes], name: bytes) -> None:
 def _add_leading(names: dict[bytes, bytes], before: Zone, after: Zone) -> bool:
     """Add the names whose CNAME, DNAME or delegation leads to one that is there already; False
     where they are too many."""
-    leading = list(_leading(after.entries.items(), after.origin))
+    leading: _Leading = {}
+    _index(leading, after.entries.items(), after.origin)
     # What is only in the version before leads from a name that was written.
     old = [(key, entry) for key in names if (entry := before.entries.get(key))]
-    leading += _leading(old, before.origin)
-    most, known = len(names) + MOST_LED, -1
-    while known < len(names) < most:
-        known = len(names)
-        for key, owner, rdtype, target in leading:
-            touched = target in names or any(
-                ASTERISK + target[at:] in names for at in (*starts(target)[1:], len(target) - 1)
-            )
-            if rdtype != DNAME and touched:
-                names.setdefault(key, owner)
-            elif rdtype == DNAME:
-                if touched:
-                    _add_below(names, owner)
-                for name in [n for n in names if len(n) > len(target) and within(n, target)]:
-                    led = name[: -len(target)] + owner
-                    if len(led) <= LONGEST:
-                        names.setdefault(led.lower(), led)
-    return len(names) < most
+    _index(leading, old, before.origin)
+    most, fresh = len(names) + MOST_LED, list(names)
+    # No chain is followed further, and a delegation may stand at its end.
+    for _ in range(MOST_STEPS + 1):
+        last, fresh = fresh, []
+        for name in _led(last, leading):
+            key = name.lower()
+            if key not in names:
+                names[key] = name
+                fresh.append(key)
+                if len(names) >= most:
+                    return False
+    return True
 
 
-def _leading(
-    entries: Iterable[tuple[bytes, Entry]], origin: bytes
-) -> Iterator[tuple[bytes, bytes, int, bytes]]:
-    """Walk what leads elsewhere: key and owner, type, key of the target."""
+def _led(names: Sequence[bytes], leading: _Leading) -> Iterator[bytes]:
+    """Walk the names that lead to one of these, as written."""
+    below = {name[len(ASTERISK) :] for name in names if name.startswith(ASTERISK)}
+    touched = leading.keys() & set(names)
+    for target in leading if below else ():
+        if any(target[at:] in below for at in _above(target)):
+            touched.add(target)
+    for target in sorted(touched):
+        for owner, rdtype in leading[target]:
+            if rdtype != DNAME:
+                yield owner
+            elif len(owner) + len(ASTERISK) <= LONGEST:
+                yield ASTERISK + owner
+    for name in names:
+        for at in _above(name):
+            for owner, rdtype in leading.get(name[at:], ()):
+                if rdtype == DNAME and at + len(owner) <= LONGEST:
+                    yield name[:at] + owner
+
+
+def _above(name: bytes) -> Iterator[int]:
+    """Walk where the names above this one begin in it."""
+    if len(name) > 1:
+        yield from starts(name)[1:]
+        yield len(name) - 1
+
+
+def _index(leading: _Leading, entries: Iterable[tuple[bytes, Entry]], origin: bytes) -> None:
+    """Add what leads elsewhere, by the key of its target: owner and type."""
     for key, entry in entries:
         for rrset in entry.rrsets:
             if rrset.rdtype in _LEADING and (rrset.rdtype != NS or key != origin):
                 for rdata in rrset.rdatas:
-                    yield key, entry.owner, rrset.rdtype, rdata.lower()
+                    leading.setdefault(rdata.lower(), []).append((entry.owner, rrset.rdtype))
 
 
 def _types(

@@ -243,7 +243,7 @@ def _compared(catalog: Catalog, before: Version | None, plan: Plan) -> Differenc
     changes = plan.changes
     if changes is None:
         changes = difference(before.zone, plan.zone)
-    return compare(before.zone, plan.zone, changes)
+    return compare(before.zone, plan.zone, changes, catalog)
 
 
 def _reply(

@@ -10,7 +10,7 @@ from smartgw_dns.edits import Change, edit
 from smartgw_dns.names import ASTERISK, starts, text_of
 from smartgw_dns.records import read_rrset
 from smartgw_dns.zone import Zone, type_text
-from tests.dns.zones import changed, changes, wire, zone, zones
+from tests.dns.zones import CNAME, A, changed, changes, wire, zone, zones
 
 
 def effects(before: Zone, *written: Change) -> list[str]:
@@ -105,6 +105,23 @@ def test_a_write_says_whose_answers_it_changes(
 ) -> None:
     """8.6: A write that changes answers of other names says which."""
     assert effects(zone(text), written) == wanted
+
+
+def test_what_another_zone_answers_for_does_not_change() -> None:
+    """8.6: records below the origin of another of our zones change nothing; aliases lead there."""
+    before, inner = zone(""), zone("a A 192.0.2.9\n", "in.z.")
+    written = [
+        sets("a.in.z.", "A", "192.0.2.1"),
+        sets("in.z.", "TXT", "x"),
+        sets("out.z.", "CNAME", "a.in.z."),
+    ]
+    found = compare(before, edit(before, written), written, Catalog.of([before, inner]))
+    assert [(d.name, d.rdtype) for d in found.own] == [(wire("out.z."), CNAME)]
+    (led,) = (d for d in found.others if d.rdtype == A)
+    assert [(owned.owner, owned.rrset.rdtype) for owned in led.after.answer] == [
+        (wire("out.z."), CNAME),
+        (wire("a.in.z."), A),
+    ]
 
 
 def test_a_large_write_is_compared_in_part() -> None:
