@@ -12,6 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things in words: "1 request", "6,000 requests"."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 class Fault(StrEnum):
     """Whose doing an error is; counted by it."""
 

@@ -52,7 +52,7 @@ class Metering:
         if isinstance(outcome, Refused) and outcome.wait is None:
             # One request, as any that is wrong.
             limit = min(budgets[place].limit for place in outcome.which)
-            message = f"{units} queries at once never fit: {limit} are the limit"
+            message = f"{units} queries at once never fit: the limit is {limit}"
             raise ApiError(400, "too_many_queries", message, pointer="/queries")
         request[CHARGED] = True
         if isinstance(outcome, Charged):
@@ -151,9 +151,10 @@ class Metering:
 
 def _too_many(budgets: Sequence[Budget], refused: Refused) -> ApiError:
     limits = ", ".join(
-        f"{budgets[place].limit} {_OF_WHAT[place]}"
+        _OF_WHAT[place]
         + ("" if budgets[place].window is None else f" in {budgets[place].window:g} s")
+        + f" ({budgets[place].limit})"
         for place in refused.which
     )
-    message = f"{limits} are the limit; all of it fits in {refused.wait} s; nothing was charged"
+    message = f"at the limit: {limits}; all of it fits in {refused.wait} s; nothing was charged"
     return ApiError(429, "rate_limited", message, fields={"Retry-After": str(refused.wait)})

@@ -15,6 +15,7 @@ from smartgw.admission.window import NEVER
 from smartgw.api.answers import ApiError, Left
 from smartgw.api.tokens import Caller
 from smartgw.config_limits import Rates
+from smartgw.errors import counted
 
 _MOST_SERVICES = 10_000
 
@@ -51,7 +52,8 @@ class ServiceRates:
         told = Left("service", fields)
         if not wait:
             return told, None
-        message = f"{limit} requests in {self._rates().window:g} s are taken of one service"
+        taken = f"{counted(limit, 'request')} in {self._rates().window:g} s"
+        message = f"the limit of one service is {taken}"
         if wait == NEVER:
             return told, ApiError(400, "too_many_queries", f"{units} never fit: {message}")
         seconds = str(math.ceil(wait / SECOND))

@@ -26,6 +26,7 @@ from smartgw.cli.endpoint import (
     endpoints,
 )
 from smartgw.cli.status import clean, columns
+from smartgw.errors import counted
 from smartgw_dns.master import apex_of
 from smartgw_dns.names import text_of
 
@@ -272,7 +273,8 @@ def _import(gateways: Sequence[Endpoint], args: argparse.Namespace) -> int:
             print(f"  {number:,} of {len(files):,} zones", file=sys.stderr, flush=True)
     if len(files) > 1 and not args.json:
         records = sum(one["records"] for one in told)
-        print(f"{len(told):,} zones with {records:,} records, {refused:,} refused")
+        made = f"{counted(len(told), 'zone')} with {counted(records, 'record')}"
+        print(f"{made}, {refused:,} refused")
     elif told:
         _told(told, args, told[0] if len(files) == 1 else {"zones": told})
     return 1 if refused else 0
@@ -341,7 +343,7 @@ def _headline(one: Mapping[str, Any]) -> str:
     would = "would be" if one["dry_run"] else "is"
     if one["serial"] is None:
         return f"{one['zone']} {would} deleted"
-    state = f"serial {one['serial']}, {one['records']} records"
+    state = f"serial {one['serial']}, {counted(one['records'], 'record')}"
     if not one["changed"]:
         return f"{one['zone']} is so already: {state}"
     return f"{one['zone']} {would} at {state}"

@@ -15,7 +15,7 @@ from smartgw.admission.meter import Meter
 from smartgw.admission.shared_counters import BROKEN, SharedCounters
 from smartgw.admission.span import SECOND, Span
 from smartgw.admission.table import Table
-from smartgw.errors import Reason
+from smartgw.errors import Reason, counted
 from smartgw.proxy.counters import Counters
 from smartgw.proxy.exchange import Exchange, Taken
 from smartgw.proxy.headers import first_value
@@ -208,6 +208,16 @@ class Limits:
         window.settle(now, self._span)
         return place.limit, window.used, window.reset(now, place.limit, self._span) / SECOND
 
+    def detail(self, route: Route | None, client: str, wait: int) -> str:
+        """Return what a 429 says to one caller, for whom one more fits in `wait` seconds."""
+        return self._told_of(self._place(route, client), wait)
+
+    def _told_of(self, place: Place, wait: int) -> str:
+        return (
+            f"the limit of {place.kind.of_what} is {counted(place.limit, 'request')} in "
+            f"{self._seconds} s; the next one fits in {wait} s"
+        )
+
     # ---- this process alone ----
 
     def _alone(self, exchange: Exchange, place: Place, units: int, now: int) -> Reason | None:
@@ -243,10 +253,7 @@ class Limits:
             wait = self._span.length
         exchange.limits = self._lines(place, used, reset)
         exchange.wait = -(-wait // SECOND)
-        exchange.detail = (
-            f"{place.limit} requests in {self._seconds} s are the limit of {place.kind.of_what}; "
-            f"the next one fits in {exchange.wait} s"
-        )
+        exchange.detail = self._told_of(place, exchange.wait)
         if place.kind is OWN and self._has_credentials(exchange):
             return None
         if place.kind is LATER and self._has_credentials(exchange):

@@ -144,17 +144,17 @@ class Store:
             lines.append(f"state: the last write was not stored: {self._write_fault}")
         if desired.skipped:
             lines.append(
-                f"state: {desired.skipped} records cannot be read by this version, and are left "
-                "as they are"
+                "state: records that this version cannot read, and leaves as they are: "
+                f"{desired.skipped}"
             )
         if desired.contested:
             lines.append(
-                f"state: {desired.contested} names are claimed by more than one app; the first "
-                "has them"
+                "state: names that more than one app claims, and the first one has: "
+                f"{desired.contested}"
             )
         if bucket is not None and bucket.replicas < self._replicas:
             lines.append(
-                f"state: the bucket is kept by {bucket.replicas} NATS servers, not "
+                f"state: NATS servers that keep the bucket: {bucket.replicas}, not "
                 f"{self._replicas}; nats stream edit KV_{self._name} --replicas {self._replicas}"
             )
         return lines
@@ -353,7 +353,7 @@ class Store:
         new = any(name not in had for name in record.claims)
         if new and (newer := self.desired.newer):
             raise Unavailable(
-                f"{newer} apps were written by a later version of the gateway, and this one "
-                "cannot see which names they have: upgrade it"
+                "a later version of the gateway has written apps, and this one cannot see which "
+                f"names they have ({newer}): upgrade it"
             )
         return new

@@ -18,6 +18,7 @@ from smartgw.errors import (
     Fault,
     Reason,
     body,
+    counted,
     proxy_status,
     wants_html,
 )
@@ -207,3 +208,10 @@ def test_proxy_status(reason: Reason, detail: str) -> None:
         assert re.fullmatch(r'(?:[ !#-\[\]-~]|\\[\\"])*"', rest)
         shown = re.sub(r"\\(.)", r"\1", rest[:-1])
         assert shown == "".join(c if " " <= c <= "~" else "?" for c in detail)
+
+
+def test_numbers_have_their_noun() -> None:
+    """3.10: what is told to people is a sentence."""
+    assert [counted(n, "request") for n in (0, 1, 2, 6000)] == [
+        *("0 requests", "1 request", "2 requests", "6,000 requests")
+    ]

@@ -226,4 +226,9 @@ async def test_a_service_has_a_window_of_its_own(tmp_path: Path) -> None:
         assert [await status() for _ in range(5)] == [200, 200, 200, 429, 429]
         assert await status(sub="other") == 200
         assert await status(exp="x") == 401
+        gateway.rates = gateway.rates.model_copy(update={"services": 1})
+        headers = {"Authorization": f"Bearer {issuing.token()}"}
+        async with session.get(f"http://{address}/api/v3/status", headers=headers) as response:
+            told = (await response.json())["error"]["message"]
+        assert told == "the limit of one service is 1 request in 60 s"
     await credentials.stop()

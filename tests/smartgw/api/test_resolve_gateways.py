@@ -178,7 +178,10 @@ def test_one_process_counts_in_memory_as_well(gateways: list[Gateway], tmp_path:
     answer = session.ask()
     assert answer.status == 429
     assert answer.one("X-RateLimit-Identity-Remaining") == "0"
-    assert b"12 requests of your address in 60 s, 11 queries of your session" in answer.body
+    assert (
+        b"requests of your address in 60 s (12), queries of your session in 60 s (11)"
+        in answer.body
+    )
 
 
 def test_batches_at_two_gateways_take_ten_or_none(gateways: list[Gateway]) -> None:

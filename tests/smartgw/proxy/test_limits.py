@@ -155,7 +155,7 @@ def test_a_429_tells_a_program_and_a_person_what_to_do(place: Cluster, short: Ga
     wait = int(refused.one("retry-after"))
     assert (error["status"], error["reason"], error["retry_after"]) == (429, "rate_limited", wait)
     assert error["detail"] == (
-        f"20 requests in 3 s are the limit of this app; the next one fits in {wait} s"
+        f"the limit of this app is 20 requests in 3 s; the next one fits in {wait} s"
     )
     assert error["request_id"] == refused.one("x-request-id")
     (page,) = ask(short, host.hostname, caller, "Accept: text/html")

@@ -217,7 +217,7 @@ async def test_replicas_that_are_not_to_be_had(gateways: Gateways) -> None:
     await until(lambda: "replicas > 1 not supported" in gateway.store.fault)
     await gateways.add()
     await until(lambda: gateway.store.live)
-    assert "kept by 1 NATS servers, not 3" in gateway.store.degraded()[0]
+    assert "NATS servers that keep the bucket: 1, not 3" in gateway.store.degraded()[0]
 
 
 @pytest.mark.parametrize("payload", [b"", b"[]", b"x", b"[" * 9999, b'{"error":{"err_code":"x"}}'])

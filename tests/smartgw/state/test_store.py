@@ -192,7 +192,7 @@ async def test_what_cannot_be_read_is_kept_as_it_is(gateways: Gateways) -> None:
     await gateways.put("a", b"")
     await until(lambda: gateway.store.desired.skipped == 4)
     assert gateway.store.desired.newer == 1
-    assert "4 records cannot be read" in gateway.store.degraded()[0]
+    assert "cannot read, and leaves as they are: 4" in gateway.store.degraded()[0]
     with pytest.raises(Conflict):
         await gateway.store.write(register(app_id="new"))
     with pytest.raises(Conflict):
@@ -220,7 +220,9 @@ async def test_two_records_that_contradict_each_other(gateways: Gateways) -> Non
     await until(lambda: other.store.desired.contested == 2)
     await gateways.agree()
     assert one.store.desired.names(twin) == (None, ("twin.example",))
-    assert "2 names are claimed" in one.store.degraded()[0]
+    assert (
+        "names that more than one app claims, and the first one has: 2" in one.store.degraded()[0]
+    )
     # Neither is written again while it claims what the other does: the holder would change.
     for record, holder in ((register(app_id="shop", limit=1), "twin"), (twin, "shop")):
         changed = register(app_id=record.app_id, label="shop", limit=2)
