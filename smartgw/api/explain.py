@@ -76,11 +76,12 @@ class Explain:
         )
 
     async def _unrouted(self, app_id: str) -> list[dict[str, Any]]:
-        """Hosts that announce the app, and why each gets no requests."""
+        """Hosts that announce the app, and why each gets no requests, whatever else is refused."""
         found: list[dict[str, Any]] = []
         for number, host in enumerate(self._gateway.hosts()):
             refused = dict(host.refused_apps)
-            if app_id in host.apps or app_id in refused:
+            healthy = host.state == "healthy" and app_id not in refused
+            if not healthy and (app_id in host.apps or app_id in refused):
                 reason = refused.get(app_id) or host.reason
                 found.append({"host_id": host.host_id, "state": str(host.state), "reason": reason})
                 if len(found) == MAX_UNROUTED:

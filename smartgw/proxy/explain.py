@@ -5,6 +5,7 @@ charged, counted, logged or sent. It answers in JSON values, since it may be ask
 process.
 """
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -100,25 +101,27 @@ class Explanation:
         self._limit(exchange)
         route = exchange.route
         if reason is not None:
-            full = self._limited(reason)
-            self._refuse("limit" if full else "match", full or reason)
+            if not self._is_full(exchange, reason):
+                self._refuse("match", reason)
             return
         assert route is not None
         if route is path.own_route:
             self._say("match", "it is the gateway's own")
-            self._end("api")
+            if not self._is_full(exchange, None):
+                self._found["outcome"] = "api"
             return
         self._match(route)
         path.preflight(exchange)
         if exchange.preflight is not None:
             self._say("preflight", "answered here, host up or not; free")
-            self._found["status"] = 204
-            self._end("preflight")
+            self._found |= {"status": 204, "outcome": "preflight"}
+            self._say("limit", self._used())
             return
-        full = self._limited(None)
-        reason = full or path.bars(route, path.counters.in_flight)
+        if self._is_full(exchange, None):
+            return
+        reason = path.bars(route, path.counters.in_flight)
         if reason is not None:
-            self._refuse("limit" if full else "admit", reason)
+            self._refuse("admit", reason)
             return
         self._say("admit", "there is room")
         self._plan(exchange, route)
@@ -159,15 +162,22 @@ class Explanation:
             "reset_seconds": round(seconds, 3),
         }
 
-    def _limited(self, reason: Reason | None) -> Reason | None:
-        """Say whether the window is full, which comes before what else would be answered, but for
-        what is malformed, and what is free.
+    def _used(self) -> str:
+        return f"{self._found['limit']['used']} of {self._found['limit']['limit']} are used"
+
+    def _is_full(self, exchange: Exchange, reason: Reason | None) -> bool:
+        """Say whether the window is full, and then refuse: that comes before `reason`, which would
+        be answered else, but for what is malformed.
         """
         limit = self._found["limit"]
-        if reason in UNLIMITED or self._found["status"] == 204 or limit["remaining"] > 0:
-            self._say("limit", f"{limit['used']} of {limit['limit']} are used")
-            return None
-        return Reason.RATE_LIMITED
+        if reason in UNLIMITED or limit["remaining"] > 0:
+            self._say("limit", self._used())
+            return False
+        limits, wait = self._path.limits, math.ceil(limit["reset_seconds"])
+        detail = limits.detail(exchange.route, exchange.client, wait)
+        self._refuse("limit", Reason.RATE_LIMITED, detail)
+        self._steps[-1]["result"] = f"{self._used()}: {detail}"
+        return True
 
     def _plan(self, exchange: Exchange, route: "Route") -> None:
         """Who would be asked, one after the other, were each out of reach."""
@@ -234,13 +244,6 @@ class Explanation:
         }
 
     # ---- ends ----
-
-    def _end(self, outcome: str) -> None:
-        full = self._limited(None)
-        if full is None:
-            self._found["outcome"] = outcome
-        else:
-            self._refuse("limit", full)
 
     def _refuse(self, step: str, reason: Reason, detail: str = "") -> None:
         answer = ANSWERS[reason]

@@ -1,6 +1,7 @@
 """The control plane as its users see it: real gateways of one cluster, a real bus and store."""
 
 import json
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -290,6 +291,15 @@ def test_explain_says_what_a_request_then_gets(
         if found["outcome"] == "served":
             assert found["attempts"][0]["cluster"] == cluster.cluster_id
             assert found["attempts"][0]["hosts"]
+        if found["reason"] == "rate_limited":
+            seconds = re.compile("[0-9]+ s$")
+            detail = json.loads(got.body)["error"]["detail"]
+            assert seconds.sub("", found["detail"]) == seconds.sub("", detail)
+            assert f"limit: 3 of 3 are used: {found['detail']}" in [
+                f"{step['step']}: {step['result']}" for step in found["steps"]
+            ]
+        # A host that is well is not among those that are not asked.
+        assert not found["unrouted"], (hostname, asked)
         ends.add((found["outcome"], found["reason"]))
     assert ends == {
         *(("served", None), ("preflight", None), ("api", None), ("refused", "reserved_path")),

@@ -230,6 +230,28 @@ async def test_a_refusal_is_explained(run: Run, gateway: Gateway) -> None:
     assert (found["registered"], found["status"]) == (False, 503)
 
 
+async def test_a_full_window_is_no_fault_of_hosts(run: Run, gateway: Gateway) -> None:
+    """10.4: a caller that asked too often is told so, and no host that is well as the reason."""
+    gateway.all_hosts = [
+        FakeHost("h1"),
+        FakeHost("h2", state="drained", reason="verified"),
+        FakeHost("h3", apps=(), refused_apps=(("shop", "app_not_enrolled"),)),
+    ]
+    full = "5 of 5 are used: the limit of this app is 5 requests in 60 s; the next one fits in 3 s"
+    gateway.explained = {
+        **REFUSED,
+        **{"status": 429, "reason": "rate_limited"},
+        "steps": [{"step": "limit", "result": full}],
+    }
+    _, out, _ = await run("explain", "shop.smart-app.test")
+    lines = out.splitlines()
+    assert lines[:2] == ["g1 of cluster east: 429 rate_limited", f"  limit      {full}"]
+    assert [line for line in lines if "no request" in line] == [
+        "  no request h2 is drained: verified",
+        "  no request h3 is healthy: app_not_enrolled",
+    ]
+
+
 async def test_what_would_serve_it_is_shown(run: Run, gateway: Gateway) -> None:
     """10.4: who would be asked, one after the other."""
     host = {
