@@ -57,6 +57,10 @@ from smartgw_dns.zone import SOA, RRset, Zone, type_text
 
 _LARGE_FILE = 50_000
 """Octets of a master file that is read beside the event loop."""
+_LARGE_WRITE = 500
+"""Octets of the names that are written, from which on it is done there: each label of each may be a
+name whose answers change, and to compare a hundred takes 50 ms.
+"""
 
 
 class Zones:
@@ -239,6 +243,7 @@ class Zones:
             dry_run=is_dry(call),
             subject=what,
             exists=there,
+            large=sum(len(change.owner) for change in changes) > _LARGE_WRITE,
         )
 
     # ---- whole files ----

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from smartgw_dns.catalog import Catalog
 from smartgw_dns.changes import MOST_LISTED, compare
 from smartgw_dns.edits import Change, edit
+from smartgw_dns.lookup import MOST_STEPS
 from smartgw_dns.names import ASTERISK, starts, text_of
 from smartgw_dns.records import read_rrset
 from smartgw_dns.zone import Zone, type_text
@@ -130,6 +131,17 @@ def test_a_large_write_is_compared_in_part() -> None:
     written = [sets(f"a{n}.b{n}.z.", "A", "192.0.2.1") for n in range(MOST_LISTED + 1)]
     found = compare(before, edit(before, written), written)
     assert (len(found.own), len(found.others), found.complete) == (MOST_LISTED, MOST_LISTED, False)
+
+
+def test_a_chain_is_told_as_far_as_answers_follow_it() -> None:
+    """8.6: names that lead to what changes, however long the chain, and no work for those that no
+    answer gets there from."""
+    text = "".join(f"d{n} DNAME d{n + 1}\nc{n} CNAME c{n + 1}\n" for n in range(500))
+    before = zone(text + "d500 A 192.0.2.1\n")
+    for name in ("a.d", "c"):
+        written = sets(f"{name}500.z.", "A", "192.0.2.1")
+        wanted = [f"{name}{n}.z. A follows {name}{n}.z." for n in range(500 - MOST_STEPS, 500)]
+        assert effects(before, written) == wanted
 
 
 def essence(zone: Zone, name: bytes, rdtype: int) -> tuple[object, ...]:
