@@ -1,4 +1,4 @@
-"""`smartgw keygen`: make a host's key, and show how to enrol it (contract 12.4, 1.4).
+"""`smartgw keygen`: make the key of a host or of a cluster, and show where it goes (12.4, 1.4).
 
 Owns what is printed; the file's form and its protection are `smartgw_hosts.keyfile`'s. The
 private key is never printed.
@@ -14,16 +14,18 @@ from smartgw_hosts import keyfile
 from smartgw_hosts.identity import PublicKey
 from smartgw_hosts.ids import check_app_id, check_id
 
-HELP = "make a host's key file and print its public key"
+HELP = "make the key of a host or of a cluster, and print its public key"
 EXAMPLES = """\
-The file holds the private key: it stays on the host, readable by its owner only. The public
-key goes into the gateway's enrolment file; with --host, --app and --cluster the entry is
-printed ready to paste. In an app, * stands for any characters.
+The file holds the private key: it stays where it is made, readable by its owner only. The public
+key of a host goes into the gateway's enrolment file; with --host, --app and --cluster the entry is
+printed ready to paste. In an app, * stands for any characters. The public key of a cluster goes
+into the list of clusters; with --cluster alone it is printed as it stands there.
 
 examples:
   smartgw keygen /etc/smartgw/host.seed
   smartgw keygen shop-1.seed --host shop-1 --cluster eu-1 --app shop --app 'shop-*'
   smartgw keygen --show shop-1.seed                  the public key of a file that exists
+  smartgw keygen cluster.seed --cluster eu-1         what all gateways of a cluster share
 """
 
 
@@ -63,8 +65,29 @@ def run(args: argparse.Namespace) -> int:
     if entry:
         print(f"To enrol this host, add to the gateway's enrolment file:\n\n{entry}", end="")
     else:
-        print("With --show, --host ID, --app APP and --cluster ID the enrolment entry is printed.")
+        print(_hint(args, key), end="")
     return 0
+
+
+def _hint(args: argparse.Namespace, key: PublicKey) -> str:
+    """Say where a key goes, by whose it is as far as that was told."""
+    words = (("--host ID", args.host), ("--app APP", args.apps), ("--cluster ID", args.cluster))
+    if args.host or args.apps:
+        missing = " and ".join(option for option, given in words if not given)
+        return f"With --show and {missing} as well, the host's enrolment entry is printed.\n"
+    if args.cluster is None:
+        return (
+            "Of a host: with --show, --host ID, --app APP and --cluster ID its enrolment entry is "
+            "printed.\n"
+            "Of a cluster: with --show and --cluster ID alone what its gateways and the list of "
+            "clusters take is printed.\n"
+        )
+    return (
+        f"In the list of clusters, in the entry of {args.cluster}:\n\n"
+        f'"keys": [{json.dumps(key.text)}]\n\n'
+        "In the configuration of each of its gateways:\n\n"
+        f"[identity]\nseed_file = {json.dumps(str(args.path.absolute()), ensure_ascii=False)}\n"
+    )
 
 
 def enrolment_entry(host: str, key: PublicKey, cluster: str, apps: list[str]) -> str:

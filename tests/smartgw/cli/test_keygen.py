@@ -2,12 +2,13 @@
 
 import json
 import stat
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from smartgw import cli
-from smartgw_hosts import enrolment, keyfile
+from smartgw_hosts import clusters, enrolment, keyfile
 
 
 def test_makes_a_private_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,6 +44,39 @@ def test_enrolment_entry_is_ready_to_paste(
     assert (found.host_id, found.cluster) == ("shop-1", "eu-1")
     assert found.apps == ('sh"op\\', "bü-*😀")
     assert found.key == keyfile.load(path).public_key
+
+
+def test_the_key_of_a_cluster_is_told_where_it_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """12.4: what is printed for a cluster is what its gateways and the list of clusters take."""
+    path = tmp_path / "cluster.seed"
+    assert cli.main(["keygen", str(path), "--cluster", "eu-1"]) == 0
+    printed = capsys.readouterr().out
+    keys = json.loads("{" + next(line for line in printed.splitlines() if '"keys"' in line) + "}")
+    entry = {"id": "eu-1", "gateways": ["https://gw.example"], "state": "active", **keys}
+    listed = clusters.parse(json.dumps({"clusters": [entry]}).encode())
+    assert listed.clusters[0].keys == (keyfile.load(path).public_key,)
+    settings = tomllib.loads(printed[printed.index("[identity]") :])
+    assert settings == {"identity": {"seed_file": str(path)}}
+    assert "enrol" not in printed
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([], ["Of a host: ", "Of a cluster: "]),
+        (["--host", "h"], ["--show and --app APP and --cluster ID as well"]),
+        (["--app", "a", "--cluster", "c"], ["--show and --host ID as well"]),
+    ],
+)
+def test_the_hint_is_for_what_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: list[str], told: list[str]
+) -> None:
+    """12.4: what is missing for an entry is named, and where nothing is told, what there is."""
+    assert cli.main(["keygen", str(tmp_path / "a.seed"), *given]) == 0
+    printed = capsys.readouterr().out
+    assert [text in printed for text in told] == [True] * len(told)
 
 
 def test_json_and_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
