@@ -25,6 +25,8 @@ from smartgw_dns.names import text_of
 from smartgw_dns.zone import SOA, type_text
 
 LONGEST_KEPT = 86_400
+MOST_RECORDS = 5_000
+"""Records that are shown of what a write changes; each answer may have as many."""
 _RECORD = struct.Struct("!HHIH")
 _SHORT = 300  # octets of rdata whose text is kept
 
@@ -140,6 +142,19 @@ def _records(section: Iterable[dns.rrset.RRset]) -> list[dict[str, Any]]:
     ]
 
 
+def differences_json(differences: Iterable[Difference]) -> list[dict[str, Any]]:
+    """Return what a write changes, as far as `MOST_RECORDS` go, but one difference at least."""
+    told: list[dict[str, Any]] = []
+    records = 0
+    for difference in differences:
+        for answer in (difference.before, difference.after):
+            records += sum(len(owned.rrset.rdatas) for owned in _telling(answer))
+        if told and records > MOST_RECORDS:
+            break
+        told.append(difference_json(difference))
+    return told
+
+
 def difference_json(difference: Difference) -> dict[str, Any]:
     """Return what a write changes for one question: the records before and after, as text."""
     effect = difference.effect
@@ -155,12 +170,15 @@ def difference_json(difference: Difference) -> dict[str, Any]:
 
 
 def _brief(answer: Answer) -> dict[str, Any]:
-    # Of a referral what it says stands in the authority section.
-    section = answer.answer or (() if answer.authoritative else answer.authority)
     return {
         "status": dns.rcode.to_text(dns.rcode.Rcode.make(answer.rcode)),
-        "records": [line for owned in section for line in _lines(owned)],
+        "records": [line for owned in _telling(answer) for line in _lines(owned)],
     }
+
+
+def _telling(answer: Answer) -> tuple[Owned, ...]:
+    # Of a referral what it says stands in the authority section.
+    return answer.answer or (() if answer.authoritative else answer.authority)
 
 
 def _lines(owned: Owned) -> list[str]:

@@ -26,7 +26,7 @@ from smartgw_dns.changes import Differences, compare
 from smartgw_dns.edits import Change, EditRefused, difference, edit
 from smartgw_dns.lint import Finding
 from smartgw_dns.names import text_of
-from smartgw_dns.shown import difference_json
+from smartgw_dns.shown import differences_json
 from smartgw_dns.whole_zones import compare_whole
 from smartgw_dns.zone import Zone
 
@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 LARGE: Final = 2_000
 """Records of a zone that is worked on beside the event loop."""
+_MANY: Final = 50
+"""Answers that change, at 100 us to show each, from which on they are shown there."""
 _ATTEMPTS: Final = 6
 _CATCH_UP: Final = 2.0
 """Seconds for a change that somebody else made to be in force here, before the next attempt."""
@@ -135,7 +137,7 @@ class ZoneWrites:
             large = large or _is_large(before, plan.zone)
             told = await self._work(large, _compared, dns.zones.catalog, before, plan)
             if dry_run:
-                return _reply(origin, before, plan, told, dry_run=True)
+                return await self._told(large, origin, before, plan, told, dry_run=True)
             try:
                 after = await _store(dns, before, plan)
             except Conflict:
@@ -149,9 +151,26 @@ class ZoneWrites:
             states = [None if zone is None else _summary(zone) for zone in (before, after)]
             await self._audit.note(call.service, call.request_id, action, whole, *states)
             status = 200 if there or plan.zone is None else 201
-            return _reply(origin, after, plan, told, dry_run=False, status=status)
+            return await self._told(large, origin, after, plan, told, dry_run=False, status=status)
         message = "others changed the zone at the same time, again and again; nothing is stored"
         raise ApiError(409, "conflict", message)
+
+    async def _told(
+        self,
+        large: bool,
+        origin: bytes,
+        now: Version | None,
+        plan: Plan,
+        told: Differences,
+        *,
+        dry_run: bool,
+        status: int = 200,
+    ) -> Reply:
+        """Make a reply beside the loop where there is much to tell."""
+        large = large or len(told.own) + len(told.others) > _MANY
+        return await self._work(
+            large, _reply, origin, now, plan, told, dry_run=dry_run, status=status
+        )
 
     @contextlib.asynccontextmanager
     async def _turn(self, origin: bytes) -> AsyncIterator[None]:
@@ -258,6 +277,7 @@ def _reply(
     """`now`: what is in force after it, or before where nothing was stored."""
     etag = None if now is None else etag_of(now.head)
     zone = plan.zone
+    own, others = differences_json(told.own), differences_json(told.others)
     body = {
         "zone": text_of(origin),
         "serial": None if zone is None else zone.serial,
@@ -265,9 +285,9 @@ def _reply(
         "etag": etag,
         "dry_run": dry_run,
         "changed": told is not _NOTHING,
-        "own": list(map(difference_json, told.own)),
-        "others": list(map(difference_json, told.others)),
-        "complete": told.complete,
+        "own": own,
+        "others": others,
+        "complete": told.complete and (len(own), len(others)) == (len(told.own), len(told.others)),
         "advice": [
             {"advice": one.advice.value, "name": text_of(one.name), "message": one.message}
             for one in plan.advice

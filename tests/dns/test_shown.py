@@ -6,9 +6,19 @@ import dns.message
 import dns.rdatatype
 import pytest
 
+from smartgw_dns import shown as shown_module
 from smartgw_dns.catalog import Catalog
+from smartgw_dns.changes import compare
+from smartgw_dns.edits import edit
+from smartgw_dns.records import read_rrset
 from smartgw_dns.respond import Responder
-from smartgw_dns.shown import answer_json, kept_seconds, wire_kept_seconds
+from smartgw_dns.shown import (
+    answer_json,
+    difference_json,
+    differences_json,
+    kept_seconds,
+    wire_kept_seconds,
+)
 from tests.dns.zones import wire, zone
 
 ZONE = zone(
@@ -82,3 +92,15 @@ def test_an_answer_may_be_kept_for_its_lowest_ttl(
     packet = responder.tcp(dns.message.make_query(name, rdtype).to_wire(), "192.0.2.7")
     assert packet is not None
     assert wire_kept_seconds(packet) == seconds
+
+
+def test_what_a_write_changes_is_told_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8.6: however many records each answer has that changes, a reply does not grow with all."""
+    before = zone("".join(f"* A 10.0.{n >> 8}.{n & 255}\n" for n in range(1_000)))
+    written = [read_rrset(f"h{n}.z.", "TXT", 300, ["x"]) for n in range(20)]
+    shadowed = compare(before, edit(before, written), written).others
+    assert len(shadowed) == 40
+    told = differences_json(shadowed)
+    assert told == [difference_json(one) for one in shadowed[:5]]
+    monkeypatch.setattr(shown_module, "MOST_RECORDS", 500)
+    assert len(differences_json(shadowed)) == 1
