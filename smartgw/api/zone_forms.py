@@ -8,6 +8,7 @@ import base64
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any, Final, TypeVar
 
 from smartgw.api import models_zones
@@ -34,6 +35,8 @@ from smartgw_dns.zone import NS, SOA, RRset, Zone, type_text
 T = TypeVar("T")
 
 MOST_ADVICE: Final = 100
+MOST_PAGE: Final = 256 << 10
+"""Octets of rdata behind which a page of records ends, however many were asked for."""
 SOA_TIMES: Final = ("refresh", "retry", "expire", "minimum")
 Place = tuple[tuple[bytes, ...], int]
 """Where an rrset stands in the order of a zone: by name, then by type."""
@@ -252,6 +255,11 @@ def zone_json(version: Version) -> dict[str, Any]:
     }
 
 
+def rrsets_json(found: Iterable[tuple[bytes, RRset]]) -> list[dict[str, Any]]:
+    """Return rrsets as they are shown."""
+    return [rrset_json(owner, rrset) for owner, rrset in found]
+
+
 def rrset_json(owner: bytes, rrset: RRset) -> dict[str, Any]:
     """Return an rrset as it is shown."""
     return {
@@ -264,8 +272,8 @@ def rrset_json(owner: bytes, rrset: RRset) -> dict[str, Any]:
 
 def page_of(
     zone: Zone, name: bytes | None, rdtype: int | None, after: Place | None, limit: int
-) -> list[tuple[bytes, RRset]]:
-    """Return the next rrsets behind a place, in canonical order."""
+) -> tuple[list[tuple[bytes, RRset]], bool]:
+    """Return the next rrsets behind a place, in canonical order, and whether there are more."""
     if name is not None:
         entry = zone.entries.get(name.lower())
         entries = [] if entry is None else [(name.lower(), entry)]
@@ -278,9 +286,14 @@ def page_of(
         if rdtype in (None, rrset.rdtype)
     )
     behind = (one for one in found if after is None or one[0] > after)
-    return [
-        (owner, rrset) for _, owner, rrset in heapq.nsmallest(limit, behind, key=lambda one: one[0])
+    page = [
+        (owner, rrset)
+        for _, owner, rrset in heapq.nsmallest(limit + 1, behind, key=lambda one: one[0])
     ]
+    octets = accumulate(sum(map(len, rrset.rdatas)) for _, rrset in page)
+    fitting = max(1, sum(size <= MOST_PAGE for size in octets))
+    shown = page[: min(limit, fitting)]
+    return shown, len(shown) < len(page)
 
 
 def cursor_of(owner: bytes, rrset: RRset) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 from aiohttp import ClientSession
 from multidict import CIMultiDict
 
+from smartgw.api import zone_forms
 from smartgw.nameserver import Nameserver
 from smartgw.state.desired import Stored
 from smartgw.state.records import Record
 from smartgw.state.zone_records import ZoneHead
+from smartgw_dns.zone import RRset
 from tests.apis import serving
 from tests.dns.zones import ask, wire
 from tests.smartgw.api import issuing
@@ -388,6 +391,31 @@ async def test_rrsets_come_in_pages_in_canonical_order(example: Api) -> None:
     for query in ("cursor=x", "cursor=vv.1", "type=NOPE", "name=a..b"):
         status, _ = await example.refused("GET", f"{ZONES}/example.com/rrsets?{query}")
         assert status == 400
+
+
+async def test_long_records_come_in_short_pages(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """10.3: a page is bounded whatever is in it, and what takes long is done beside the loop."""
+    threads: list[threading.Thread] = []
+    shown = zone_forms.rrset_json
+
+    def counted(owner: bytes, rrset: RRset) -> dict[str, Any]:
+        threads.append(threading.current_thread())
+        return shown(owner, rrset)
+
+    monkeypatch.setattr(zone_forms, "rrset_json", counted)
+    record = " ".join(["x" * 255] * 240)
+    text = FILE + "".join(f"big{number} TXT {record}\n" for number in range(6))
+    await api.done("PUT", f"{ZONES}/example.com/file", text.encode())
+    pages: list[list[str]] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = await api.done("GET", f"{ZONES}/example.com/rrsets?type=TXT&cursor={cursor}")
+        pages.append([one["name"].partition(".")[0] for one in page["rrsets"]])
+        cursor = page["next_cursor"]
+    assert pages == [["big0", "big1", "big2", "big3"], ["big4", "big5"]]
+    await api.done("GET", f"{ZONES}/example.com/rrsets/big0.example.com/TXT")
+    assert len(threads) == 7
+    assert threading.main_thread() not in threads
 
 
 # ---- conditions ----
