@@ -439,7 +439,9 @@ class Settings(Section):
         default=(),
         examples=[["api.smart-app.example"]],
         description="Hostnames on which the gateway's own public API answers. None by default; "
-        "no app can have the label of one.",
+        "no app can have the label of one. Where several clusters share a base domain and a "
+        "`state.bucket`, name those of all of them at each gateway: else an app that is registered "
+        "at one cluster could take the hostname of another's API.",
     )
     host_networks: Networks = Field(
         min_length=1,

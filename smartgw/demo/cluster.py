@@ -237,8 +237,11 @@ class Cluster:
 
     def _bus(self, clusters: Sequence["Cluster"]) -> list[str]:
         """All bus servers, its own first: that one is preferred."""
-        others = (cluster for cluster in clusters if cluster is not self)
-        return [f"nats://{cluster.nats}" for cluster in (self, *others)]
+        return [f"nats://{cluster.nats}" for cluster in self._first(clusters)]
+
+    def _first(self, clusters: Sequence["Cluster"]) -> list["Cluster"]:
+        """All clusters, itself before the others."""
+        return [self, *(cluster for cluster in clusters if cluster is not self)]
 
     def _nats_conf(self, clusters: Sequence["Cluster"]) -> str:
         lines = [f"server_name: {self.cluster_id}", f'listen: "{self.nats}"']
@@ -263,7 +266,8 @@ class Cluster:
             "cluster": self.cluster_id,
             "gateway": f"{self.cluster_id}-gateway",
             "base_domains": [BASE_DOMAIN],
-            "hostnames": [self.api_hostname],
+            # Those of others too: apps are common to all, and none may take the label of one.
+            "hostnames": [cluster.api_hostname for cluster in self._first(clusters)],
             "host_networks": ["127.0.0.0/8"],
         }
         sections: dict[str, dict[str, object]] = {

@@ -11,6 +11,7 @@ from smartgw.config import load
 from smartgw.demo.app import Counter
 from smartgw.demo.cluster import APPS, Ports, plan
 from smartgw.demo.issuer import write_issuer
+from smartgw.routing.reserved import Reserved
 from smartgw_hosts import enrolment, keyfile
 
 
@@ -43,6 +44,11 @@ def test_the_gateway_and_the_enrolment_take_what_is_written(tmp_path: Path) -> N
         # 12.1: each gateway prefers its own bus server.
         assert settings.bus.servers[0] == f"nats://{cluster.nats}"
         assert len(settings.bus.servers) == 3
+        # The state is common to all: an app registered at any must not be called as one's API.
+        reserved = Reserved.of(settings.base_domains, settings.hostnames)
+        for other in clusters:
+            assert reserved.has_label(other.api_hostname.partition(".")[0])
+        assert settings.hostnames[0] == cluster.api_hostname
         entries = enrolment.parse(cluster.file("enrolment.toml").read_text())
         assert [entry.host_id for entry in entries] == list(cluster.host_ids)
         for entry in entries:
