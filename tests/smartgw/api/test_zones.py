@@ -561,6 +561,35 @@ async def test_what_is_wrong_in_a_file_is_told_with_its_line(
     assert example.dns.zones.version(wire("example.com.")).zone.serial == 7  # type: ignore[union-attr]
 
 
+async def test_what_may_take_long_is_done_beside_traffic(
+    example: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8.6: neither a short file that makes many records nor many names at once hold anybody up."""
+    aside: list[object] = []
+    run = example.dns.aside.run
+
+    async def noted(work: Any, *args: Any, **kwargs: Any) -> Any:
+        aside.append(work)
+        return await run(work, *args, **kwargs)
+
+    monkeypatch.setattr(example.dns.aside, "run", noted)
+    change = {"type": "A", "ttl": 60, "rdata": ["192.0.2.7"]}
+    path = f"{ZONES}/example.com"
+    many = [{**change, "name": f"h{number}.deep.example.com."} for number in range(30)]
+    for text, beside in (
+        (FILE, False),
+        (FILE + "$Generate 1-3 g$ A 192.0.2.$\n", True),
+        (FILE + "".join(f"host{number} A 192.0.2.1\n" for number in range(300)), True),
+    ):
+        aside.clear()
+        await example.done("PUT", f"{path}/file", text.encode())
+        assert bool(aside) is beside
+    for body, beside in ((many[:3], False), (many, True)):
+        aside.clear()
+        await example.done("PATCH", path, {"changes": body})
+        assert bool(aside) is beside
+
+
 async def test_a_file_is_of_the_zone_that_the_path_names(api: Api) -> None:
     """8.6: out-of-zone names are refused."""
     status, error = await api.refused("PUT", f"{ZONES}/other.test/file", FILE.encode())
