@@ -25,8 +25,11 @@ from smartgw_dns.names import text_of
 from smartgw_dns.zone import SOA, type_text
 
 LONGEST_KEPT = 86_400
-MOST_RECORDS = 5_000
-"""Records that are shown of what a write changes; each answer may have as many."""
+MOST_OCTETS = 320_000
+"""Octets of rdata that are shown of what a write changes: 5,000 short records, each of which counts
+as 64. Each answer may have as many.
+"""
+_LEAST_OCTETS = 64
 _RECORD = struct.Struct("!HHIH")
 _SHORT = 300  # octets of rdata whose text is kept
 
@@ -143,16 +146,25 @@ def _records(section: Iterable[dns.rrset.RRset]) -> list[dict[str, Any]]:
 
 
 def differences_json(differences: Iterable[Difference]) -> list[dict[str, Any]]:
-    """Return what a write changes, as far as `MOST_RECORDS` go, but one difference at least."""
+    """Return what a write changes, as far as `MOST_OCTETS` go, but one difference at least."""
     told: list[dict[str, Any]] = []
-    records = 0
+    octets = 0
     for difference in differences:
-        for answer in (difference.before, difference.after):
-            records += sum(len(owned.rrset.rdatas) for owned in _telling(answer))
-        if told and records > MOST_RECORDS:
+        octets += octets_of(difference)
+        if told and octets > MOST_OCTETS:
             break
         told.append(difference_json(difference))
     return told
+
+
+def octets_of(difference: Difference) -> int:
+    """Return how much there is to show of a difference, in octets of rdata."""
+    return sum(
+        max(len(rdata), _LEAST_OCTETS)
+        for answer in (difference.before, difference.after)
+        for owned in _telling(answer)
+        for rdata in owned.rrset.rdatas
+    )
 
 
 def difference_json(difference: Difference) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from smartgw_dns.changes import Differences, compare
 from smartgw_dns.edits import Change, EditRefused, difference, edit
 from smartgw_dns.lint import Finding
 from smartgw_dns.names import text_of
-from smartgw_dns.shown import differences_json
+from smartgw_dns.shown import differences_json, octets_of
 from smartgw_dns.whole_zones import compare_whole
 from smartgw_dns.zone import Zone
 
@@ -37,6 +37,8 @@ LARGE: Final = 2_000
 """Records of a zone that is worked on beside the event loop."""
 _MANY: Final = 50
 """Answers that change, at 100 us to show each, from which on they are shown there."""
+_LONG: Final = 20_000
+"""Octets of rdata, at a millisecond to show 1,000, from which on as well."""
 _ATTEMPTS: Final = 6
 _CATCH_UP: Final = 2.0
 """Seconds for a change that somebody else made to be in force here, before the next attempt."""
@@ -167,7 +169,8 @@ class ZoneWrites:
         status: int = 200,
     ) -> Reply:
         """Make a reply beside the loop where there is much to tell."""
-        large = large or len(told.own) + len(told.others) > _MANY
+        shown = (*told.own, *told.others)
+        large = large or len(shown) > _MANY or sum(map(octets_of, shown)) > _LONG
         return await self._work(
             large, _reply, origin, now, plan, told, dry_run=dry_run, status=status
         )
@@ -237,8 +240,10 @@ def edited(before: Version | None, changes: Sequence[Change]) -> Plan:
 
 
 def _is_large(before: Version | None, after: Zone | None) -> bool:
-    zones = (None if before is None else before.zone, after)
-    return any(zone is not None and zone.records > LARGE for zone in zones)
+    # Parts has a zone of many octets, also in few records.
+    if before is not None and (before.contents or before.zone.records > LARGE):
+        return True
+    return after is not None and after.records > LARGE
 
 
 async def _store(dns: Nameserver, before: Version | None, plan: Plan) -> Version | None:

@@ -102,5 +102,13 @@ def test_what_a_write_changes_is_told_within_a_bound(monkeypatch: pytest.MonkeyP
     assert len(shadowed) == 40
     told = differences_json(shadowed)
     assert told == [difference_json(one) for one in shadowed[:5]]
-    monkeypatch.setattr(shown_module, "MOST_RECORDS", 500)
+    monkeypatch.setattr(shown_module, "MOST_OCTETS", 500)
     assert len(differences_json(shadowed)) == 1
+
+
+def test_long_records_count_by_their_length() -> None:
+    """8.6: nor does it grow with all that records hold."""
+    before = zone("")
+    text = " ".join(["x" * 255] * 240)
+    written = [read_rrset(f"h{n}.z.", "TXT", 300, [text]) for n in range(20)]
+    assert len(differences_json(compare(before, edit(before, written), written).own)) == 5

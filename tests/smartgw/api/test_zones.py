@@ -3,7 +3,7 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,6 +17,8 @@ from smartgw.nameserver import Nameserver
 from smartgw.state.desired import Stored
 from smartgw.state.records import Record
 from smartgw.state.zone_records import ZoneHead
+from smartgw_dns.changes import Difference
+from smartgw_dns.shown import differences_json
 from smartgw_dns.zone import RRset
 from tests.apis import serving
 from tests.dns.zones import ask, wire
@@ -415,6 +417,26 @@ async def test_long_records_come_in_short_pages(api: Api, monkeypatch: pytest.Mo
     assert pages == [["big0", "big1", "big2", "big3"], ["big4", "big5"]]
     await api.done("GET", f"{ZONES}/example.com/rrsets/big0.example.com/TXT")
     assert len(threads) == 7
+    assert threading.main_thread() not in threads
+
+
+async def test_what_becomes_of_long_records_is_told_beside_the_loop(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8.6: a zone of few records that are long keeps no traffic waiting either."""
+    threads: list[threading.Thread] = []
+
+    def counted(differences: Iterable[Difference]) -> list[dict[str, Any]]:
+        threads.append(threading.current_thread())
+        return differences_json(differences)
+
+    monkeypatch.setattr("smartgw.api.zone_writes.differences_json", counted)
+    record = " ".join(["x" * 255] * 240)
+    text = FILE + "".join(f"big{number} TXT {record}\n" for number in range(6))
+    await api.done("PUT", f"{ZONES}/example.com/file", text.encode())
+    gone = await api.done("DELETE", f"{ZONES}/example.com")
+    assert (len(gone["own"]), gone["complete"]) == (9, False)
+    assert threads
     assert threading.main_thread() not in threads
 
 
