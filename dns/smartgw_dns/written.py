@@ -14,10 +14,10 @@ import dns.rdatatype
 import dns.rrset
 
 from smartgw_dns.catalog import Catalog
-from smartgw_dns.lookup import Answer, Owned
+from smartgw_dns.lookup import ANY, Answer, Owned
 from smartgw_dns.names import ASTERISK, name_of, starts
 from smartgw_dns.query import HEADER
-from smartgw_dns.zone import Fit, Place, Zone
+from smartgw_dns.zone import CNAME, DNAME, Fit, Place, Zone
 
 MOST_BYTES = 65_535
 _AA, _TC = int(dns.flags.AA), int(dns.flags.TC)
@@ -53,7 +53,7 @@ def write_for(
     """Write the answer for a name that `place` of `zone` decides about, and for all others that it
     may hold for; the second value says whether it may be kept for this name's length and place.
     """
-    account = (place.key, qtype)
+    account = (place.key, _serving(place, qtype))
     alike = _alike(qname, place)
     if alike is not None:
         answer = catalog.lookup_wire(alike, qtype)
@@ -61,6 +61,20 @@ def write_for(
             return write(answer, alike, account, zone), True
     own = write(catalog.lookup_wire(qname, qtype), qname, account)
     return own, len(place.key) == len(qname) and place.fit in (Fit.EXACT, Fit.CUT)
+
+
+def _serving(place: Place, qtype: int) -> int:
+    """Return the type of what serves a question, 0 for what is lacking: answers are like where it
+    is the same, so that who asks for 65,000 types of an alias gets no 65,000 times the rate.
+    """
+    entry = place.entry
+    if place.fit is Fit.DNAME:
+        return DNAME
+    if place.fit in (Fit.MISSING, Fit.CUT):
+        return 0
+    if qtype == ANY or entry.get(qtype) is not None:
+        return qtype
+    return CNAME if entry.get(CNAME) is not None else 0
 
 
 def _alike(qname: bytes, place: Place) -> bytes | None:

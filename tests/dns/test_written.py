@@ -8,12 +8,14 @@ import dns.message
 import dns.rdataclass
 import dns.rdatatype
 import dns.rrset
+import pytest
 
 from smartgw_dns import master
 from smartgw_dns.catalog import Catalog
 from smartgw_dns.lookup import Answer
-from smartgw_dns.written import write
-from tests.dns.zones import NS, SOA
+from smartgw_dns.written import write, write_for
+from tests.dns.zones import NS, SOA, wire
+from tests.dns.zones import zone as zone_of
 
 
 def test_all_record_types_are_written_so_that_everybody_can_read_them() -> None:
@@ -46,6 +48,30 @@ def test_signatures_of_several_types_stand_in_one_answer() -> None:
     parsed = dns.message.from_wire(header + question[12:] + found.body)
     covered = {rdata.covers() for rrset in parsed.answer for rdata in rrset}
     assert covered == {dns.rdatatype.A, dns.rdatatype.MX, dns.rdatatype.TXT}
+
+
+@pytest.mark.parametrize(
+    ("name", "rdtypes", "accounts"),
+    [
+        ("a.z.", ("A", "MX", "ANY", "TXT", "TYPE65280"), 4),
+        ("alias.z.", ("A", "TXT", "TYPE65280"), 1),
+        ("x.w.z.", ("A", "TXT", "TYPE65280"), 1),
+        ("x.d.z.", ("A", "TXT", "CNAME"), 1),
+        ("x.c.z.", ("A", "DS", "TYPE65280"), 1),
+        ("x.missing.z.", ("A", "DS", "TYPE65280"), 1),
+    ],
+)
+def test_answers_are_like_by_what_serves_them(
+    name: str, rdtypes: tuple[str, ...], accounts: int
+) -> None:
+    """8.4: the rate is of like answers: of an alias alike for whatever type is asked for."""
+    zone = zone_of("a A 192.0.2.1\na MX 1 a\nalias CNAME a\n*.w CNAME a\nd DNAME a\nc NS n.\n")
+    catalog, key = Catalog.of([zone]), wire(name)
+    found = {
+        write_for(catalog, zone, zone.place(key), key, dns.rdatatype.from_text(rdtype))[0].account
+        for rdtype in rdtypes
+    }
+    assert len(found) == accounts
 
 
 def test_what_a_message_cannot_hold_is_left_out() -> None:
