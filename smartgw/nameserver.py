@@ -104,8 +104,7 @@ class Nameserver:
     async def _serve(self, server: Server) -> None:
         await server.start()
         where = ", ".join(f"{host} port {port}" for host, port in self._addresses)
-        count = self.zones.catalog.zones.size
-        _log.info("DNS: serving %d zones at %s", count, where)
+        _log.info("DNS: serving %d zones at %s", self.zones.count, where)
 
     # ---- how it stands ----
 
@@ -134,7 +133,7 @@ class Nameserver:
         return {
             "listen": [f"{host} port {port}" for host, port in self._addresses],
             "known": self.known,
-            "zones": self.zones.catalog.zones.size,
+            "zones": self.zones.count,
             "records": self.zones.records,
             "waiting": self.zones.waiting,
             "faults": {text_of(origin): fault for origin, fault in self.zones.faults.items()},
@@ -147,7 +146,7 @@ class Nameserver:
     def families(self) -> Iterable[Family]:
         """For /metrics."""
         zones = self.zones
-        yield gauge("smartgw_dns_zones", "Zones in force.", zones.catalog.zones.size)
+        yield gauge("smartgw_dns_zones", "Zones in force.", zones.count)
         yield gauge("smartgw_dns_records", "Records of all zones in force.", zones.records)
         yield gauge(
             "smartgw_dns_zone_faults",

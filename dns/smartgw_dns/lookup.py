@@ -16,6 +16,7 @@ from smartgw_dns.names import LONGEST, name_of, within
 from smartgw_dns.zone import CNAME, DNAME, NS, Entry, Fit, Place, RRset, Zone
 
 NOERROR, NXDOMAIN = int(dns.rcode.NOERROR), int(dns.rcode.NXDOMAIN)
+SERVFAIL = int(dns.rcode.SERVFAIL)
 REFUSED, YXDOMAIN = int(dns.rcode.REFUSED), int(dns.rcode.YXDOMAIN)
 ANY, DS = int(dns.rdatatype.ANY), int(dns.rdatatype.DS)
 A, AAAA = int(dns.rdatatype.A), int(dns.rdatatype.AAAA)
@@ -88,6 +89,7 @@ class Answer:
 
 
 OFF_ZONE = Answer(REFUSED, authoritative=False)
+UNKNOWN = Answer(SERVFAIL, authoritative=False)
 
 
 def answer(find: Callable[[bytes, int], Zone | None], qname: bytes, qtype: int) -> Answer:
@@ -102,8 +104,10 @@ def answer(find: Callable[[bytes, int], Zone | None], qname: bytes, qtype: int) 
     zone = find(key, qtype)
     if zone is None or qtype in NOT_ASKED:
         return OFF_ZONE
+    if not zone.known:
+        return UNKNOWN
     made = _Made()
-    while zone is not None:
+    while zone is not None and zone.known:
         place = zone.place(key)
         made.steps.append(Served(name, zone, place))
         target = _step(made, zone, place, name, qtype)

@@ -16,7 +16,7 @@ import dns.rcode
 
 from smartgw_dns.catalog import Catalog
 from smartgw_dns.cookies import CLIENT_BYTES, SERVER_BYTES, is_ours, server_cookie
-from smartgw_dns.lookup import ANY, DS, NOT_ASKED, OFF_ZONE
+from smartgw_dns.lookup import ANY, DS, NOT_ASKED, OFF_ZONE, UNKNOWN
 from smartgw_dns.query import HEADER, IN, OPT_BYTES, TYPE_AND_CLASS, Edns, Query, other, plain
 from smartgw_dns.rates import Rates, Verdict
 from smartgw_dns.table import Table
@@ -33,6 +33,7 @@ _QR, _TC = int(dns.flags.QR), int(dns.flags.TC)
 _ANSWER = Verdict.ANSWER
 _REFUSED = write(OFF_ZONE, b"\0", "refused")
 _NOT_OURS = write(OFF_ZONE, b"\0", "not ours")
+_UNKNOWN = write(UNKNOWN, b"\0", "unknown")
 _Known = tuple[bytes, bytes, int, Fit, int]
 """What a written answer is kept by: zone, place, type, fit, length of the name. The apex of a zone
 is a name of the zone above, too, which answers for its DS.
@@ -222,6 +223,8 @@ class Responder:
         zone = self._catalog.find(key, qtype)
         if zone is None:
             return _NOT_OURS
+        if not zone.known:
+            return _UNKNOWN
         place = zone.place(key)
         # What has not this type at all is told alike of every type that is not there.
         kind = 0 if _lacks(place, key, qtype) else qtype

@@ -128,6 +128,16 @@ class Zone:
         serial = int.from_bytes(rdata[-20:-16], "big")
         return cls(origin, entries, apex, RRset(SOA, ttl, soa.rdatas), serial, records)
 
+    @classmethod
+    def unknown(cls, origin: bytes) -> "Zone":
+        """Return a zone that is ours, and of which nobody knows what it has: all is SERVFAIL."""
+        return cls(origin, Table(), Entry(origin, (), 0), RRset(SOA, 0, ()), 0, 0)
+
+    @property
+    def known(self) -> bool:
+        """Whether it is known what the zone has."""
+        return bool(self.apex.rrsets)
+
     def place(self, key: bytes) -> Place:
         """Return which entry decides about a name, by its key; it is the origin or below."""
         starts, at, end = [], 0, len(key) - len(self.origin)

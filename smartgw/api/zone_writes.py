@@ -131,6 +131,8 @@ class ZoneWrites:
         for _ in range(_ATTEMPTS):
             dns = self._writable()
             before = await self._newest(dns, origin, dry_run=dry_run)
+            if (fault := dns.zones.faults.get(origin)) and not dry_run:
+                raise not_stored(Unavailable(f"the zone cannot be read as it was written: {fault}"))
             there = before is not None if exists is None else exists(before)
             _check(match, none_match, before, there=there)
             plan = await self._work(large or _is_large(before, None), make, before)

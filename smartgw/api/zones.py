@@ -105,7 +105,7 @@ class Zones:
         assert dns.store is not None
         durable = dns.store.durable
         after = f"{HEADS}.{page.cursor}"
-        heads = [(head_key(zone.origin), zone.origin) for zone in dns.zones.catalog]
+        heads = [(head_key(zone.origin), zone.origin) for zone in dns.zones.catalog if zone.known]
         found = heapq.nsmallest(page.limit + 1, (head for head in heads if head[0] > after))
         more = len(found) > page.limit
         versions = (dns.zones.version(origin) for _, origin in found[: page.limit])

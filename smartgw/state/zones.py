@@ -1,7 +1,8 @@
 """The zones in force, made of what the store holds: one catalog after another (contract 8.4, 8.6).
 
 Owns when a version of a zone comes into force: when its head and all its parts are there and make
-the zone that the head says. Until then, and where that can never be, the version before stays. A
+the zone that the head says. Until then, and where that can never be, the version before stays, and
+a zone without one is unknown: nobody is told that its names are not ours or not there. A
 large zone is made beside the event loop, and a change to it costs the change. Writing is
 zone_store.py's.
 """
@@ -72,7 +73,7 @@ class Zones:
     `on_change(catalog)` is called when other zones are in force.
 
     Attributes:
-        catalog: the zones in force.
+        catalog: the zones in force, and those of which no version can be made, as unknown.
         known: the state has been read and its zones made, so that a name without a zone has none.
         faults: why the newest version of a zone is not in force, by origin.
         records: how many all zones have.
@@ -91,6 +92,7 @@ class Zones:
         self._made: dict[bytes, Version | None] = {}
         self._large: dict[bytes, asyncio.Task[None]] = {}
         self._again: set[bytes] = set()
+        self._unknown: set[bytes] = set()
         self._settled = 0
         self._wake = asyncio.Event()
         self._moved = asyncio.Event()
@@ -118,6 +120,11 @@ class Zones:
     def waiting(self) -> int:
         """How many zones are still to be made."""
         return len(self._due) + len(self._large)
+
+    @property
+    def count(self) -> int:
+        """How many zones are in force."""
+        return len(self._versions)
 
     def version(self, origin: bytes) -> Version | None:
         """Return a zone as it is in force."""
@@ -211,6 +218,10 @@ class Zones:
                 changed.append(version.zone)
                 self._versions[origin] = version
                 self.records += version.zone.records
+        unknown = self.faults.keys() - self._versions.keys()
+        changed += map(Zone.unknown, unknown - self._unknown)
+        gone += self._unknown - unknown - self._versions.keys()
+        self._unknown = unknown
         if changed or gone or not self.known:
             self.known = True
             self.catalog = self.catalog.changed(changed, gone)

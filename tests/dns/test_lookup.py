@@ -176,6 +176,17 @@ def test_parent_and_child_are_both_ours() -> None:
     assert ask("x.c.z. DS", parent_, child) == "NXDOMAIN | AA | ^c.z. SOA 60"
 
 
+def test_nothing_is_said_of_a_zone_that_cannot_be_read() -> None:
+    """11.2: no name is said not to be there, or to be another zone's, for lack of knowledge."""
+    found = zone("* A 192.0.2.1\na CNAME x.u\n"), Zone.unknown(wire("u.z."))
+    for question in ("u.z. SOA", "x.u.z. A", "u.z. ANY"):
+        assert ask(question, *found) == "SERVFAIL"
+    # The parent's, and known.
+    assert ask("u.z. DS", *found).startswith("NOERROR | AA")
+    # Whoever asks goes on from there, and is told then.
+    assert ask("a.z. A", *found) == "NOERROR | AA | a.z. CNAME x.u.z."
+
+
 def test_a_chain_ends_after_some_steps() -> None:
     """8.3: A chain is bounded; a resolver goes on from where it ends."""
     long = zone("".join(f"c{n} CNAME c{n + 1}\n" for n in range(99)))

@@ -159,6 +159,16 @@ def test_a_zone_below_a_wildcard_has_its_own_answers() -> None:
     assert addresses == ["192.0.2.80", "192.0.2.80", "192.0.2.200"]
 
 
+def test_a_zone_that_cannot_be_read_is_servfail() -> None:
+    """11.2: a resolver then asks another name server."""
+    made = responder(zone_of("* A 192.0.2.1\n"), Zone.unknown(wire("u.z.")))
+    for _ in range(3):
+        for name, rcode in (("x.u.z", dns.rcode.SERVFAIL), ("x.z", dns.rcode.NOERROR)):
+            for answer in (made.udp, made.tcp):
+                got = dns.message.from_wire(answer(asked(name, "A", use_edns=0), CLIENT) or b"")
+                assert (got.rcode(), bool(got.flags & dns.flags.AA)) == (rcode, rcode == 0)
+
+
 def test_names_below_a_cut_share_a_referral_and_the_cut_does_not() -> None:
     """8.3: referrals of a name at and below a cut; a sibling of the cut is another name."""
     made = responder(CORNERS)

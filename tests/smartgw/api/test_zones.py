@@ -583,6 +583,23 @@ async def test_what_is_wrong_in_a_file_is_told_with_its_line(
     assert example.dns.zones.version(wire("example.com.")).zone.serial == 7  # type: ignore[union-attr]
 
 
+async def test_a_zone_that_cannot_be_read_is_not_written_over(example: Api) -> None:
+    """8.6: of what a later version wrote nothing is lost, and the caller is told why."""
+    example.dns.zones.faults[wire("example.com.")] = "its head cannot be read by this version"
+    writes = example.store.writes
+    for method, path, body in (
+        ("DELETE", f"{ZONES}/example.com", None),
+        ("PUT", f"{ZONES}/example.com/file", FILE.encode()),
+        ("PUT", f"{ZONES}/example.com/rrsets/x.example.com/A", {"ttl": 1, "rdata": ["192.0.2.1"]}),
+    ):
+        status, error = await example.refused(method, path, body)
+        assert (status, error["reason"]) == (503, "state_unavailable")
+        assert (
+            "its head cannot be read by this version; nothing of it is stored" in error["message"]
+        )
+    assert example.store.writes == writes
+
+
 async def test_what_may_take_long_is_done_beside_traffic(
     example: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -293,7 +293,13 @@ async def test_a_fault_of_ours_in_one_zone_keeps_no_other_away(
         for name in ("a.", "z."):
             assert late.ask(f"www.{name} A") == f"NOERROR | AA | www.{name} A 0.0.0.1"
         assert late.zones.faults.keys() == {wire("bad.")}
+        assert late.ask("www.bad. A") == "SERVFAIL"
+        assert late.zones.count == 2
         assert late.zones.faults[wire("bad.")].startswith("internal error: KeyError")
+        monkeypatch.undo()
+        late.zones.follow(late.store.desired, [wire("bad.")])
+        await until(lambda: late.ask("www.bad. A").startswith("NOERROR"))
+        assert late.zones.count == 3
     finally:
         await late.stop()
 
