@@ -1,5 +1,6 @@
 """Who may call what: every control route with every kind of credential, at both listeners."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,6 +134,37 @@ async def test_nothing_is_looked_at_before_who_calls(place: Place) -> None:
                 assert response.status == 401, path
                 assert (await response.json())["error"]["reason"] == "unauthorized"
                 assert "Allow" not in response.headers
+
+
+async def test_a_method_that_nobody_knows_is_no_way_around(place: Place) -> None:
+    """10.1: exactly 401 with one body for everybody but services, whatever the method is."""
+    host, port = place.address.removeprefix("http://").split(":")
+
+    async def ask(path: str, method: str, *fields: str) -> tuple[int, bytes, bytes]:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Length: 4", *fields]
+        # It is the last of its connection: what comes behind it is nothing.
+        rest = "" if method == "POST" else "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        writer.write("\r\n".join([*head, "", f"body{rest}"]).encode())
+        top, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        return int(top.split()[1]), body, top
+
+    wrong = (await ask("/api/v3/apps", "POST", "Connection: close"))[:2]
+    assert wrong[0] == 401
+    service = f"Authorization: Bearer {issuing.token()}"
+    for method in ("FOO", "get", "GETX", "x!#$%&'*+.^_`|~-"):
+        for operation in control(place):
+            path = operation.path.format(**PARAMETERS)
+            for fields in ([], ["Authorization: Bearer x"]):
+                assert (await ask(path, method, *fields))[:2] == wrong, (method, path)
+            status, _, top = await ask(path, method, service)
+            assert (status, b"\r\nAllow: " in top) == (405, True), (method, path)
+        assert (await ask("/healthz", method))[0] == 405
+        assert (await ask("/nowhere", method))[0] == 404
+    for method in ("F@O", "FOO\t", "(", "x" * 40):
+        assert (await ask("/api/v3/apps", method, service))[0] == 400
+    assert place.store.writes == 0
 
 
 async def test_what_is_public_asks_nobody(place: Place) -> None:

@@ -104,6 +104,12 @@ def test_both_listeners_answer_the_same_401(gateway: Gateway) -> None:
         assert answer.status == 401, kind
         assert not answer.all("X-Smartgw-Caller")
         seen.add(answer.body)
+    # Whatever the method, and with a body that nobody takes.
+    for method in ("FOO", "get", "PROPFIND"):
+        answer = gateway.ask(issuing.API, "/api/v3/apps", method, body=b"some")
+        assert answer.status == 401, method
+        seen.add(answer.body)
+        assert Service(gateway).call(method, "/api/v3/apps").status == 405
     assert len(seen) == 1
     assert Service(gateway).call("GET", "/api/v3/apps").status == 200
 
