@@ -36,6 +36,7 @@ class Why(Enum):
     DNAME_AND_NS = "dname_and_ns"
     TOO_LARGE = "rrset_too_large"
     TOO_MANY = "too_many_types"
+    ZONE_TOO_LARGE = "zone_too_large"
 
     @property
     def words(self) -> str:
@@ -53,6 +54,7 @@ _WORDS = {
     Why.DNAME_AND_NS: "has NS and DNAME, of which it can have one below the apex (RFC 6672 2.3)",
     Why.TOO_LARGE: f"has records of one type that fit in no answer, {LARGEST} octets",
     Why.TOO_MANY: f"has records of more than {MOST_TYPES} types",
+    Why.ZONE_TOO_LARGE: "has more records, or longer ones, than can be kept of a zone",
 }
 
 

@@ -151,6 +151,8 @@ class ZoneWrites:
                 continue
             except Unavailable as error:
                 raise not_stored(error) from None
+            except EditRefused as error:
+                raise _refused(error) from None
             whole = {"zone": text_of(origin), **(subject or {})}
             states = [None if zone is None else _summary(zone) for zone in (before, after)]
             await self._audit.note(call.service, call.request_id, action, whole, *states)
@@ -222,8 +224,7 @@ class ZoneWrites:
                 return await self._dns().aside.run(work, *args, **kw)
             return work(*args, **kw)
         except EditRefused as error:
-            more = {"rule": error.why.value, "name": text_of(error.owner)}
-            raise ApiError(409, "zone_rule", str(error), more=more) from None
+            raise _refused(error) from None
 
 
 async def _look(store: ZoneStore, *, dry_run: bool) -> None:
@@ -233,6 +234,11 @@ async def _look(store: ZoneStore, *, dry_run: bool) -> None:
     except Unavailable as error:
         if not dry_run:
             raise not_stored(error) from None
+
+
+def _refused(error: EditRefused) -> ApiError:
+    more = {"rule": error.why.value, "name": text_of(error.owner)}
+    return ApiError(409, "zone_rule", str(error), more=more)
 
 
 def edited(before: Version | None, changes: Sequence[Change]) -> Plan:

@@ -15,6 +15,8 @@ from typing import Final
 from smartgw.aside import Aside
 from smartgw.state.desired import Stored
 from smartgw.state.durable import Conflict, DurableState, Unavailable
+from smartgw.state.jetstream import LARGEST
+from smartgw.state.records import encode
 from smartgw.state.zone_records import (
     ID_BYTES,
     MOST_CONTENT,
@@ -26,6 +28,7 @@ from smartgw.state.zone_records import (
     part_name,
 )
 from smartgw.state.zones import Version, Zones
+from smartgw_dns.edits import EditRefused, Why
 from smartgw_dns.packed import Packed, pack, repack
 from smartgw_dns.zone import Zone
 
@@ -66,7 +69,8 @@ class ZoneStore:
             touched: keys of the names that are otherwise, the apex among them; None for all.
 
         Returns the head as it is in force here.
-        Raises Conflict: it is not `before` any more; Unavailable: it is not known to be stored.
+        Raises Conflict: it is not `before` any more; Unavailable: it is not known to be stored;
+        EditRefused: it has too many parts for a head to name, some 80 MB.
         """
         old = None if before is None else before.record
         packed = await self._pack(before, zone, touched)
@@ -85,6 +89,8 @@ class ZoneStore:
             packed.lead,
             tuple(names[number] for number in range(packed.count)),
         )
+        if len(encode(head)) > LARGEST:
+            raise EditRefused(Why.ZONE_TOO_LARGE, zone.origin)
         written = await self._write(parts)
         try:
             stored = await self.durable.write(head, 0 if before is None else before.head.revision)

@@ -16,7 +16,7 @@ from smartgw.state.durable import Conflict, Unavailable
 from smartgw.state.records import Record, encode, key_of
 from smartgw.state.zone_records import PARTS, ZoneHead, ZonePart, head_key, part_key
 from smartgw.state.zones import Contents
-from smartgw_dns.edits import Change, apply, build, edit
+from smartgw_dns.edits import Change, EditRefused, Why, apply, build, edit
 from smartgw_dns.packed import pack
 from smartgw_dns.zone import RRset, Zone
 from tests.dns.zones import wire, zone
@@ -234,6 +234,20 @@ async def test_a_part_alone_is_nothing(
     with pytest.raises(Unavailable) as refused:
         await one.writer.put(None, apply(zone(""), large(4_000)))
     assert not refused.value.sent
+
+
+async def test_a_zone_with_too_many_parts_is_refused_before_one_is_written(
+    pair: list[ZoneGateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8.6: a zone of any size is kept, or refused as too large."""
+    one, _ = pair
+    monkeypatch.setattr(zone_store, "LARGEST", 600)
+    await one.writer.put(None, zone("www A 192.0.2.1\n"))
+    with pytest.raises(EditRefused) as refused:
+        await one.writer.put(one.version(), apply(zone(""), large(20_000)))
+    assert refused.value.why is Why.ZONE_TOO_LARGE
+    assert one.ask("www.z. A") == "NOERROR | AA | www.z. A 192.0.2.1"
+    assert _parts(one) == set()
 
 
 async def test_what_cannot_be_made_is_not_tried_again_and_again(
