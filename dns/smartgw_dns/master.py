@@ -36,6 +36,8 @@ MOST_RECORDS = 1_000_000
 MOST_GENERATED = 65_536
 MOST_GENERATED_TEXT = 32 << 20  # characters of their owners and rdata
 _LONGEST_TEMPLATE = 300_000  # no rdata is longer, were each of its octets written as \\ddd
+# Each string of a TXT takes an octet at least; of types in an NSEC there are 65,536.
+_MOST_WORDS = 70_000
 _FAMILIES = {A: dns.inet.AF_INET, AAAA: dns.inet.AF_INET6}
 _WIDEST = 127  # of a number in $GENERATE, as in BIND
 _CLASSES = re.compile(r"(?:IN|CH|HS|CS|NONE|ANY|CLASS\d{1,5})\Z", re.IGNORECASE)
@@ -125,6 +127,21 @@ def rdata_text(rdtype: int, wire: bytes) -> str:
     return text if same else f"\\# {len(wire)} {wire.hex()}"
 
 
+class _Words(dns.tokenizer.Tokenizer):
+    """Parts a file, and an entry of it into no more words than one can have.
+
+    dnspython would gather them all first: 32 MiB of strings of one letter in gigabytes.
+    """
+
+    count = 0
+
+    def get(self, want_leading: bool = False, want_comment: bool = False) -> dns.tokenizer.Token:
+        self.count += 1
+        if self.count > _MOST_WORDS:
+            raise ValueError(f"more than {_MOST_WORDS} words")
+        return super().get(want_leading, want_comment)
+
+
 class _Reader:
     """Goes through one file."""
 
@@ -135,7 +152,7 @@ class _Reader:
         most_records: int,
         progress: Callable[[int], None] | None,
     ) -> None:
-        self.tok = dns.tokenizer.Tokenizer(text, idna_codec=ASCII_NAMES)
+        self.tok = _Words(text, idna_codec=ASCII_NAMES)
         self.zone = origin
         self.origin = None if origin is None else name_of(origin)
         self.owner: bytes | None = None
@@ -187,6 +204,7 @@ class _Reader:
 
     def _entry(self) -> bool:
         """Read one entry of the file; False at its end."""
+        self.tok.count = 0
         token = self.tok.get(want_leading=True)
         # The end of a line is counted when it is looked at.
         self.line = self.tok.line_number - (self.tok.ungotten_char == "\n")

@@ -108,6 +108,7 @@ def test_an_answer_of_dig_axfr_is_a_master_file() -> None:
         ("$GENERATE 0-65536 a$ A 192.0.2.1\n", 3, f"more than {MOST_GENERATED} records"),
         ("$GENERATE 0-40000 a$ TXT x\n$GENERATE 0-40000 b$ TXT x\n", 4, "more than"),
         (f"$GENERATE 1-2 a TXT {'a' * 300_001}\n", 3, "more than 300000 characters"),
+        (f"a A 192.0.2.1\nb TXT {'x ' * 70_001}\n", 4, "more than 70000 words"),
         ("$GENERATE 1-2/0 a$ A 192.0.2.1\n", 3, "no range"),
         ("$GENERATE 2-1 a$ A 192.0.2.1\n", 3, "no range"),
         ("$GENERATE -1-1 a$ A 192.0.2.1\n", 3, "no range"),
