@@ -21,6 +21,8 @@ SINGLE = frozenset({CNAME, DNAME, SOA, 30, 47})
 LARGEST = 64_000
 # The types of a name are looked through one by one. BIND has the same (max-types-per-name).
 MOST_TYPES = 100
+# A record makes up to 126 names, most of them empty, of 300 octets of memory each.
+MOST_NAMES = 2_000_000
 _HALF = 1 << 31
 
 
@@ -54,7 +56,7 @@ _WORDS = {
     Why.DNAME_AND_NS: "has NS and DNAME, of which it can have one below the apex (RFC 6672 2.3)",
     Why.TOO_LARGE: f"has records of one type that fit in no answer, {LARGEST} octets",
     Why.TOO_MANY: f"has records of more than {MOST_TYPES} types",
-    Why.ZONE_TOO_LARGE: "has more records, or longer ones, than can be kept of a zone",
+    Why.ZONE_TOO_LARGE: "has more names or records, or longer ones, than can be kept of a zone",
 }
 
 
@@ -172,6 +174,8 @@ def refusal(rdtypes: frozenset[int], *, at_apex: bool) -> Why | None:
 def _finish(draft: "_Draft", changes: Iterable[Change]) -> Zone:
     for change in changes:
         draft.put(change)
+        if len(draft.changed) > MOST_NAMES:
+            raise EditRefused(Why.ZONE_TOO_LARGE, draft.origin)
     for key, entry in draft.changed.items():
         if entry is not None:
             _check(entry, at_apex=key == draft.origin)
@@ -179,7 +183,10 @@ def _finish(draft: "_Draft", changes: Iterable[Change]) -> Zone:
     for rdtype, why in ((SOA, Why.SOA_MISSING), (NS, Why.NS_MISSING)):
         if apex is None or apex.get(rdtype) is None:
             raise EditRefused(why, draft.origin)
-    return Zone.of(draft.origin, draft.entries.changed(draft.changed), draft.records)
+    entries = draft.entries.changed(draft.changed)
+    if entries.size > MOST_NAMES:
+        raise EditRefused(Why.ZONE_TOO_LARGE, draft.origin)
+    return Zone.of(draft.origin, entries, draft.records)
 
 
 def _check(entry: Entry, *, at_apex: bool) -> None:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from smartgw_dns import edits
 from smartgw_dns.edits import (
     Change,
     EditRefused,
@@ -67,6 +68,20 @@ def test_an_apex_keeps_what_makes_it_one(rdtype: int, why: Why) -> None:
     with pytest.raises(EditRefused) as refused:
         edit(zone(""), [Change(wire("z."), rdtype, None)])
     assert refused.value.why is why
+
+
+def test_the_names_of_a_zone_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8.6: names above others take memory, too, though a file need not name them."""
+    monkeypatch.setattr(edits, "MOST_NAMES", 20)
+    before = zone("a.b.c.d.e.f.g.h A 192.0.2.1\n")
+    assert before.entries.size == 9
+    deep = Change(wire("a.b.c.d.e.f.g.h.i.z."), A, ADDRESS)
+    after = edit(before, [deep])
+    deeper = Change(wire("a.b.c.d.e.f.g.h.j.z."), A, ADDRESS)
+    for some in ([deeper], [deeper, *(Change(wire(f"n{n}.z."), A, ADDRESS) for n in range(20))]):
+        with pytest.raises(EditRefused) as refused:
+            edit(after, some)
+        assert refused.value.why is Why.ZONE_TOO_LARGE
 
 
 def test_several_changes_are_one() -> None:
