@@ -49,8 +49,7 @@ _COUNTER = re.compile(
     re.DOTALL,
 )
 _STEP = 10_000
-# More of one type cannot be answered: each takes 12 octets of an answer and its rdata.
-_MOST_IN_SET = LARGEST // 12
+_FEW = 8  # records of one type at a name, whose octets are summed up each time
 
 
 class MasterRefused(ValueError):
@@ -165,6 +164,8 @@ class _Reader:
         self.line = 0
         # By key of the owner; kept as what is made of them, for a large zone in little memory.
         self.sets: dict[bytes, tuple[Change, ...]] = {}
+        # Octets of the sets that have more than a few records.
+        self.sizes: dict[tuple[bytes, int], int] = {}
         # One object for each TTL, not one for each record.
         self.ttls: dict[int, int] = {}
 
@@ -289,6 +290,7 @@ class _Reader:
         key = owner.lower()
         sets = self.sets.get(key, ())
         before = next((found.rrset for found in sets if found.rdtype == rdtype), None)
+        self._weigh(key, rdtype, (*(before.rdatas if before else ()), rdata))
         if before is None:
             rdtypes = frozenset({rdtype, *(found.rdtype for found in sets)})
             why = refusal(rdtypes, at_apex=key == self._apex)
@@ -301,11 +303,20 @@ class _Reader:
         if rdtype in SINGLE and len(distinct(rdtype, rdatas)) > 1:
             message = f"{text_of(owner)} has a second {type_text(rdtype)} record"
             raise self._fault(message, Why.SEVERAL)
-        if len(rdatas) > _MOST_IN_SET:
-            raise self._fault(f"{text_of(owner)} {Why.TOO_LARGE.words}", Why.TOO_LARGE)
         # RFC 2181 5.2: one TTL for all; the lowest is right for each of them.
         made = Change(sets[0].owner, rdtype, RRset(rdtype, min(ttl, before.ttl), rdatas))
         self.sets[key] = tuple(made if found.rdtype == rdtype else found for found in sets)
+
+    def _weigh(self, key: bytes, rdtype: int, rdatas: tuple[bytes, ...]) -> None:
+        """Refuse more of one type than an answer holds: 12 octets and the rdata of each."""
+        if len(rdatas) <= _FEW:
+            size = sum(len(rdata) + 12 for rdata in rdatas)
+        else:
+            size = self.sizes[key, rdtype] + len(rdatas[-1]) + 12
+        if len(rdatas) >= _FEW:
+            self.sizes[key, rdtype] = size
+        if size > LARGEST:
+            raise self._fault(f"{text_of(key)} {Why.TOO_LARGE.words}", Why.TOO_LARGE)
 
     def _admit(self, owner: bytes, rdtype: int) -> None:
         if self.zone is None:

@@ -15,6 +15,7 @@ from smartgw_dns.master import MOST_GENERATED, MasterRefused, rdata_text
 from smartgw_dns.zone import RRset, Zone
 from tests.dns.zones import ORIGIN, apex, wire, zones
 
+LONG = f'"{"x" * 250}" ' * 63
 HEAD = "@ 60 SOA ns root 1 2 3 4 5\n@ 60 NS ns\n"
 
 
@@ -89,6 +90,9 @@ def test_an_answer_of_dig_axfr_is_a_master_file() -> None:
         ("a 2147483648 A 192.0.2.1\n", 3, "longer than 2147483647 s"),
         ("a 1x A 192.0.2.1\n", 3, "unit"),
         ("$GENERATE 1-6000 a TXT $\n", 3, "a.z. has records of one type that fit in no answer"),
+        ("".join(f"a TXT {n:05}\n" for n in range(4_000)), 3558, "a.z. has records of one type"),
+        ("".join(f"a TXT {LONG}{n}\n" for n in range(6)), 7, "a.z. has records of one type"),
+        (f"a TXT {LONG * 4}{LONG[: 253 * 4]}\n", 3, "a.z. has records of one type"),
         ("a A 300.1.1.1\n", 3, "this is no rdata of A"),
         ("a A 192.0.2.1 192.0.2.2\n", 3, "this is no rdata of A"),
         ("a MX (\n10\n)\n\nb A 192.0.2.1\n", 3, "this is no rdata of MX"),
