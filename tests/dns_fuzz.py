@@ -42,6 +42,7 @@ from tests.servers import die_with
 DATA = Path(__file__).parent / "data/dns"
 REPO = Path(__file__).parents[1]
 ZONES = 12
+INSIDE = ("in.smart-app.test.", "ent.smart-app.test.")
 KEPT = 300
 MOST_GROWTH = 4 << 20
 CLIENTS = ("127.0.0.1", "192.0.2.7", "2001:db8::7", "::ffff:192.0.2.7")
@@ -65,14 +66,17 @@ _NUMBERS = (0, 1, 2, 3, 12, 63, 64, 127, 128, 191, 192, 255)
 
 
 def catalog() -> Catalog:
-    """Return the zones that are asked: the one of corners, one inside it, and generated ones."""
+    """Return the zones that are asked: the one of corners, two inside it, of which it has an entry
+    of one at the very apex, and generated ones.
+    """
     corners = master.read((DATA / "smart-app.test.zone").read_text())
-    inside = master.read(
-        "$ORIGIN in.smart-app.test.\n@ 60 SOA a b 1 2 3 4 5\n@ 60 NS a\n* 60 A 192.0.2.9\n"
+    inside = (
+        master.read(f"$ORIGIN {name}\n@ 60 SOA a b 1 2 3 4 5\n@ 60 NS a\n* 60 A 192.0.2.9\n")
+        for name in INSIDE
     )
     made = (generate(7, number) for number in range(ZONES))
     return Catalog.of(
-        [corners, inside, *(master.read(zone.text, most_records=500) for zone in made)]
+        [corners, *inside, *(master.read(zone.text, most_records=500) for zone in made)]
     )
 
 
@@ -102,7 +106,7 @@ class Packets:
         self._names = [
             *sorted(names),
             "smart-app.test.",
-            "x.in.smart-app.test.",
+            *INSIDE * 10,
             "example.org.",
             ".",
         ]
