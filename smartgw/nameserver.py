@@ -157,6 +157,11 @@ class Nameserver:
             yield from _wire_families(self._server)
             limited = self.responder.rates.limited
             yield counter("smartgw_dns_limited_total", "Answers above dns.rate.", limited)
+            yield counter(
+                "smartgw_dns_unread_total",
+                "Packets of odd forms that there was no time to read.",
+                self.responder.unread,
+            )
         yield by_label(
             "smartgw_dns_resolved_total", "Questions answered by the API.", "role", self.resolved
         )

@@ -26,6 +26,11 @@ from smartgw_dns.zone import CNAME, Entry, Fit, Place, Zone
 PAYLOAD = 1_232
 """Octets of UDP that pass unfragmented nearly everywhere, which we take and send at most."""
 _PLAIN_PAYLOAD = 512
+LATER = b""
+"""Instead of an answer: there is no time for the message now."""
+# Whatever is not of the plain form takes dnspython a hundred times as long, so a flood of it gets
+# half of the time.
+_SLICE, _MOST_SPENT = 0.2, 0.1
 _MOST_KEPT = 32_768
 _MOST_FAMILIES = 8_192
 _MOST_KEPT_BYTES = 32 << 20
@@ -64,6 +69,10 @@ class Responder:
     Args:
         secret: of server cookies, 32 bytes; the same in all processes that serve one address.
         rate: like answers a second for a network over UDP, 0 without limit.
+
+    Attributes:
+        odd: packets of other forms than the plain one, which take long.
+        unread: datagrams of such forms that there was no time for.
     """
 
     def __init__(self, secret: bytes, rate: int, wall: Callable[[], float]) -> None:
@@ -78,6 +87,8 @@ class Responder:
         self._written: dict[_Known, Written] = {}
         self._written_bytes = 0
         self._seen: set[int] = set()
+        self.odd = self.unread = 0
+        self._slice, self._spent = 0, 0.0
 
     @property
     def catalog(self) -> Catalog:
@@ -131,7 +142,11 @@ class Responder:
     def _datagram(self, packet: bytes, address: str, verdict: Verdict | None) -> bytes | None:
         query = plain(packet)
         may_keep = query is not None and (query.edns is None or not query.edns.cookie)
-        query = query or other(packet)
+        if query is None:
+            if not self._has_time():
+                self.unread += 1
+                return None
+            query = self._read(packet)
         if query is None:
             return None
         edns = query.edns
@@ -159,10 +174,16 @@ class Responder:
         return whole
 
     def tcp(self, packet: bytes, address: str) -> bytes | None:
-        """Return the answer to a message of a TCP connection, None: it deserves none."""
-        query = plain(packet) or other(packet)
+        """Return the answer to a message of a TCP connection; None: it deserves none; LATER."""
+        query = plain(packet)
         if query is None:
-            return None
+            if not self._has_time():
+                return LATER
+            query = self._read(packet)
+        return None if query is None else self.answer(query, address)
+
+    def answer(self, query: Query, address: str) -> bytes:
+        """Return the answer to a query that was read, of any length."""
         return self._message(query, self._look(query), address, MOST_BYTES)
 
     # ---- what is kept ----
@@ -204,6 +225,20 @@ class Responder:
         self._written_bytes = 0
 
     # ---- what is asked ----
+
+    def _has_time(self) -> bool:
+        """Say whether there is time for a packet that is not of the plain form."""
+        now = int(self._wall() / _SLICE)
+        if now != self._slice:
+            self._slice, self._spent = now, 0.0
+        return self._spent < _MOST_SPENT
+
+    def _read(self, packet: bytes) -> Query | None:
+        began = self._wall()
+        self.odd += 1
+        query = other(packet)
+        self._spent += self._wall() - began
+        return query
 
     def _is_ours(self, cookie: bytes, address: str) -> bool:
         return len(cookie) > CLIENT_BYTES and is_ours(

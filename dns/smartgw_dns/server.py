@@ -15,11 +15,13 @@ from typing import Any, cast
 
 from smartgw_dns.catalog import Catalog
 from smartgw_dns.rates import network
-from smartgw_dns.respond import Responder
+from smartgw_dns.respond import LATER, Responder
 
 _MOST_PACKET = 4_096
 """Octets of a datagram that are read; a query that is longer is cut, and then malformed."""
 _PACKETS_A_TURN = 64
+_ODD_A_TURN = 8
+"""Packets of other forms than the plain one, which take up to 3 ms each."""
 _MESSAGES_A_TURN = 32
 _OCTETS_A_TURN = 16_384
 _LENGTH_BYTES = 2
@@ -29,6 +31,8 @@ _IDLE_SECONDS = 10.0
 _LEAST_IDLE_SECONDS = 1.0
 """Where there is no room for a new connection, one that was silent for so long gives way."""
 _SWEEP_SECONDS = 1.0
+_LATER_SECONDS = 0.1
+"""Until a message is tried again that there was no time for."""
 _BACKLOG = 256
 _UDP_BUFFER = 4 << 20
 # Of Linux; the first two have no names before Python 3.12 and 3.14.
@@ -191,6 +195,10 @@ class Server:
         """Have something done after others had their turn."""
         self._loop.call_soon(work)
 
+    def later(self, seconds: float, work: Callable[[], None]) -> None:
+        """Have something done in a while."""
+        self._loop.call_later(seconds, work)
+
     def _sweep(self) -> None:
         """End the connections that have been silent for too long."""
         self._sweeping = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
@@ -207,7 +215,10 @@ def _reader(sock: socket.socket, responder: Responder, counts: Counts) -> Callab
     respond = responder.udp
 
     def readable() -> None:
+        most_odd = responder.odd + _ODD_A_TURN
         for _ in range(_PACKETS_A_TURN):
+            if responder.odd >= most_odd:
+                return
             try:
                 packet, peer = receive(_MOST_PACKET)
             except (BlockingIOError, InterruptedError):
@@ -270,7 +281,16 @@ def _source(level: int, kind: int, info: bytes) -> tuple[int, int, bytes]:
 class _Connection(asyncio.BufferedProtocol):
     """One TCP connection: messages with their length before them, answered in order."""
 
-    __slots__ = ("_address", "_buffer", "_choked", "_paused", "_server", "deadline", "transport")
+    __slots__ = (
+        "_address",
+        "_buffer",
+        "_choked",
+        "_later",
+        "_paused",
+        "_server",
+        "deadline",
+        "transport",
+    )
 
     transport: asyncio.Transport
 
@@ -278,6 +298,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._server = server
         self._buffer = b""
         self._choked = False
+        self._later = False
         self._paused = False
         self._address = ""
         self.deadline = 0.0
@@ -348,11 +369,18 @@ class _Connection(asyncio.BufferedProtocol):
             return
         answers: list[bytes] = []
         buffer, at, octets = self._buffer, 0, 0
+        most_odd = server.responder.odd + _ODD_A_TURN
+        later = False
         while end := _message_end(buffer, at):
             if self._choked or len(answers) == _MESSAGES_A_TURN or octets >= _OCTETS_A_TURN:
                 break
-            server.counts.queries_tcp += 1
+            if server.responder.odd >= most_odd:
+                break
             answer = server.responder.tcp(buffer[at + _LENGTH_BYTES : end], self._address)
+            later = answer == LATER
+            if later:
+                break
+            server.counts.queries_tcp += 1
             if answer is None:
                 # Not one that speaks DNS: nothing that follows can be trusted.
                 self.end()
@@ -364,9 +392,20 @@ class _Connection(asyncio.BufferedProtocol):
             server.counts.answered_tcp += len(answers)
             self._wait()
             self.transport.write(b"".join(answers))
-        if end and not self._choked:
+        if later:
+            self._try_later()
+        elif end and not self._choked:
             server.soon(self._work)
         self._hold(bool(end))
+
+    def _try_later(self) -> None:
+        if not self._later:
+            self._later = True
+            self._server.later(_LATER_SECONDS, self._again)
+
+    def _again(self) -> None:
+        self._later = False
+        self._work()
 
     def _hold(self, hold: bool) -> None:
         """Take no more of the client for now, or take it again."""

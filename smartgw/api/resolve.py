@@ -140,8 +140,7 @@ class Resolve:
         if forwarder and plain and _is_foreign(dns, query.qname, query.qtype):
             made = reply(packet, await forwarder.ask(query.qname, query.qtype))
         if made is None:
-            made = dns.responder.tcp(packet, call.request[CLIENT])
-            assert made is not None, "a query is answered"
+            made = dns.responder.answer(query, call.request[CLIENT])
             if forwarder:
                 made = made[:3] + bytes((made[3] | _RA,)) + made[4:]
         fields = _cached([wire_kept_seconds(made)])

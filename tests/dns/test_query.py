@@ -6,6 +6,7 @@ import dns.edns
 import dns.exception
 import dns.message
 import dns.name
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,17 @@ def packets(draw: st.DrawFn) -> bytes:
         head = draw(st.sampled_from([b"\0\0\x29\x04\xd0\0\0\x80\0", b"\0\0\x29\0\0\0\1\0\0"]))
         packet += head + len(options).to_bytes(2, "big") + options
     return packet + draw(st.sampled_from([b"", b"", b"", b"x"]))
+
+
+def asked(counts: bytes) -> bytes:
+    """The header with these counts, and a question."""
+    return bytes(4) + counts + b"\1a\0\0\1\0\1"
+
+
+def opt(options: bytes) -> bytes:
+    """An OPT record with an option of these octets."""
+    option = b"\xfd\xe9" + len(options).to_bytes(2, "big") + options
+    return b"\0\0\x29\x04\xd0" + bytes(4) + len(option).to_bytes(2, "big") + option
 
 
 @given(packets())
@@ -107,6 +119,26 @@ def test_no_packet_is_a_crash(packet: bytes, cut: int, more: bytes) -> None:
     assert isinstance(query, Query)
     assert query.error in (0, 1, 4, 9, 16)
     assert query.error or query.qname or query.edns
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        asked(b"\0\1" + bytes(4) + b"\0\1") + opt(bytes(1_200)),
+        asked(b"\0\1" + bytes(4) + b"\0\x09") + (b"\0\0\1\0\1" + bytes(6)) * 9,
+        asked(b"\0\x09" + bytes(6)) + b"\1a\0\0\1\0\1" * 8,
+        asked(b"\0\1\xff\xff" + bytes(4)),
+    ],
+)
+def test_what_is_no_query_by_its_size_is_not_read(
+    packet: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8.4: a packet that takes long to read holds nobody up."""
+    monkeypatch.setattr(dns.message, "from_wire", None)
+    for flags, error in ((b"\1\0", 1), (b"\x28\0", 4)):
+        got = read(packet[:2] + flags + packet[4:])
+        assert got is not None
+        assert (got.error, got.qname, got.edns) == (error, b"", None)
 
 
 def test_a_signed_query_is_told_that_we_have_no_such_key() -> None:

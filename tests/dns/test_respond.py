@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from smartgw_dns import master, respond
 from smartgw_dns.catalog import Catalog
 from smartgw_dns.names import name_of
-from smartgw_dns.query import read
-from smartgw_dns.respond import PAYLOAD, Responder
+from smartgw_dns.query import Query, other, read
+from smartgw_dns.respond import LATER, PAYLOAD, Responder
 from smartgw_dns.zone import Zone
 from tests.dns.zones import LABELS, ORIGIN, wire, zones
 from tests.dns.zones import zone as zone_of
@@ -389,6 +389,27 @@ def test_a_repeated_packet_is_limited_like_any_other() -> None:
     answers = [made.udp(asked("mail.smart-app.test", "A", id=7), CLIENT) for _ in range(8)]
     whole = [a for a in answers if a is not None and dns.message.from_wire(a).answer]
     assert len(whole) == 3
+
+
+def test_packets_that_take_long_get_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8.4: a flood of packets that only dnspython reads keeps nobody else from an answer."""
+    clock = [1e9]
+    made = Responder(bytes(32), 0, lambda: clock[0])
+    made.catalog = Catalog.of([CORNERS])
+
+    def slowly(packet: bytes) -> Query | None:
+        clock[0] += 0.03
+        return other(packet)
+
+    monkeypatch.setattr(respond, "other", slowly)
+    odd = asked("smart-app.test", "SOA", options=[dns.edns.GenericOption(dns.edns.NSID, b"")])
+    for _ in range(2):
+        answers = [way(odd, CLIENT) for way in (made.udp, made.tcp) * 4]
+        assert all(answers[:4])
+        assert answers[4:] == [None, LATER] * 2
+        assert made.udp(asked("smart-app.test", "SOA"), CLIENT) is not None
+        clock[0] += 0.1
+    assert (made.odd, made.unread) == (8, 4)
 
 
 def test_a_change_of_zones_is_seen_at_once() -> None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import dns.asyncquery
+import dns.edns
 import dns.flags
 import dns.message
 import dns.rcode
@@ -153,6 +154,24 @@ async def test_many_messages_in_one_segment_are_answered_in_order() -> None:
             got = await answer(reader)
             assert got.id == ident
             assert got.answer[0].name.to_text() == f"n{ident}.z."
+
+
+async def test_messages_that_take_long_are_answered_when_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """8.4: TCP pipelining, also of messages that only dnspython reads, which none is lost of."""
+    monkeypatch.setattr(server, "_LATER_SECONDS", 0.01)
+    options: list[dns.edns.Option] = [dns.edns.GenericOption(dns.edns.NSID, b"")]
+    async with serving() as made, connected(made) as (reader, writer):
+        there_is = iter([True, False, False, *[True] * 9, False])
+        monkeypatch.setattr(made.responder, "_has_time", lambda: next(there_is, True))
+        for ident in range(40):
+            query = dns.message.make_query(f"n{ident}.z.", "A", id=ident, options=options).to_wire()
+            writer.write(len(query).to_bytes(2, "big") + query)
+        writer.write_eof()
+        assert [(await answer(reader)).id for _ in range(40)] == list(range(40))
+        assert await ended(reader)
+        assert (made.responder.odd, made.counts.queries_tcp) == (40, 40)
 
 
 async def test_a_message_may_come_in_any_two_parts() -> None:
