@@ -16,11 +16,11 @@ import dns.rcode
 
 from smartgw_dns.catalog import Catalog
 from smartgw_dns.cookies import CLIENT_BYTES, SERVER_BYTES, is_ours, server_cookie
-from smartgw_dns.lookup import ANY, DS, NOT_ASKED, OFF_ZONE, UNKNOWN
+from smartgw_dns.lookup import ANY, DS, NOERROR, NOT_ASKED, OFF_ZONE, UNKNOWN, Answer
 from smartgw_dns.query import HEADER, IN, OPT_BYTES, TYPE_AND_CLASS, Edns, Query, other, plain
 from smartgw_dns.rates import Rates, Verdict
 from smartgw_dns.table import Table
-from smartgw_dns.written import MOST_BYTES, Written, write, write_for
+from smartgw_dns.written import MOST_BYTES, Written, account_of, write, write_for
 from smartgw_dns.zone import CNAME, Entry, Fit, Place, Zone
 
 PAYLOAD = 1_232
@@ -39,6 +39,7 @@ _ANSWER = Verdict.ANSWER
 _REFUSED = write(OFF_ZONE, b"\0", "refused")
 _NOT_OURS = write(OFF_ZONE, b"\0", "not ours")
 _UNKNOWN = write(UNKNOWN, b"\0", "unknown")
+_CUT = write(Answer(NOERROR, authoritative=True), b"\0", "cut")
 _Known = tuple[bytes, bytes, int, Fit, int]
 """What a written answer is kept by: zone, place, type, fit, length of the name. The apex of a zone
 is a name of the zone above, too, which answers for its DS.
@@ -61,6 +62,18 @@ class _Family:
     account: object
     entries: Table[Entry]
     zones: Table[Zone]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sought:
+    """An answer that is still to be written: where it is found, what to keep it by, and what like
+    answers are counted by.
+    """
+
+    zone: Zone
+    place: Place
+    known: _Known
+    account: object
 
 
 class Responder:
@@ -151,14 +164,19 @@ class Responder:
             return None
         edns = query.edns
         verified = edns is not None and self._is_ours(edns.cookie, address)
-        written = self._look(query)
-        account = query.qname.lower() if written is None else written.account
+        found = self._seek(query)
+        account = query.qname.lower() if found is None else found.account
         if verified:
             verdict = _ANSWER
         elif verdict is None:
             verdict = self.rates.judge(address, account, self._wall())
         if verdict is Verdict.NOTHING:
             return None
+        if not isinstance(found, _Sought):
+            written = found
+        else:
+            # What is not sent is not written either, for that takes dnspython 300 us.
+            written = self._write(found, query) if verdict is _ANSWER else _CUT
         most = _PLAIN_PAYLOAD
         if edns is not None:
             most = min(max(edns.payload, _PLAIN_PAYLOAD), PAYLOAD)
@@ -246,8 +264,13 @@ class Responder:
         )
 
     def _look(self, query: Query) -> Written | None:
-        """Return the answer to a question, from what was written for another name where that may
-        be; None: there is nothing to look up.
+        """Return the answer to a question; None: there is nothing to look up."""
+        found = self._seek(query)
+        return self._write(found, query) if isinstance(found, _Sought) else found
+
+    def _seek(self, query: Query) -> Written | _Sought | None:
+        """Return what was written for a question, or for another name where that may be, or else
+        what is to be written; None: there is nothing to look up.
         """
         qname, qtype = query.qname, query.qtype
         if query.error or not qname:
@@ -264,11 +287,14 @@ class Responder:
         # What has not this type at all is told alike of every type that is not there.
         kind = 0 if _lacks(place, key, qtype) else qtype
         known = (zone.origin, place.key, kind, place.fit, len(qname))
-        written = self._written.get(known)
-        if written is None:
-            written, may_keep = write_for(self._catalog, zone, place, qname, qtype)
-            if may_keep:
-                self._keep_written(known, written)
+        return self._written.get(known) or _Sought(zone, place, known, account_of(place, qtype))
+
+    def _write(self, sought: _Sought, query: Query) -> Written:
+        written, may_keep = write_for(
+            self._catalog, sought.zone, sought.place, query.qname, query.qtype
+        )
+        if may_keep:
+            self._keep_written(sought.known, written)
         return written
 
     # ---- the message ----

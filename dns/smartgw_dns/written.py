@@ -53,7 +53,7 @@ def write_for(
     """Write the answer for a name that `place` of `zone` decides about, and for all others that it
     may hold for; the second value says whether it may be kept for this name's length and place.
     """
-    account = (place.key, _serving(place, qtype))
+    account = account_of(place, qtype)
     alike = _alike(qname, place)
     if alike is not None:
         answer = catalog.lookup_wire(alike, qtype)
@@ -63,18 +63,20 @@ def write_for(
     return own, len(place.key) == len(qname) and place.fit in (Fit.EXACT, Fit.CUT)
 
 
-def _serving(place: Place, qtype: int) -> int:
-    """Return the type of what serves a question, 0 for what is lacking: answers are like where it
-    is the same, so that who asks for 65,000 types of an alias gets no 65,000 times the rate.
+def account_of(place: Place, qtype: int) -> object:
+    """Return what like answers are counted by: the entry and the type of what serves the question,
+    0 for what is lacking, so that 65,000 types of an alias are not 65,000 times the rate.
     """
     entry = place.entry
     if place.fit is Fit.DNAME:
-        return DNAME
-    if place.fit in (Fit.MISSING, Fit.CUT):
-        return 0
-    if qtype == ANY or entry.get(qtype) is not None:
-        return qtype
-    return CNAME if entry.get(CNAME) is not None else 0
+        serving = DNAME
+    elif place.fit in (Fit.MISSING, Fit.CUT):
+        serving = 0
+    elif qtype == ANY or entry.get(qtype) is not None:
+        serving = qtype
+    else:
+        serving = CNAME if entry.get(CNAME) is not None else 0
+    return place.key, serving
 
 
 def _alike(qname: bytes, place: Place) -> bytes | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import dns.edns
 import dns.exception
@@ -24,6 +25,7 @@ from smartgw_dns.catalog import Catalog
 from smartgw_dns.names import name_of
 from smartgw_dns.query import Query, other, read
 from smartgw_dns.respond import LATER, PAYLOAD, Responder
+from smartgw_dns.written import Written, write_for
 from smartgw_dns.zone import Zone
 from tests.dns.zones import LABELS, ORIGIN, wire, zones
 from tests.dns.zones import zone as zone_of
@@ -381,6 +383,26 @@ def test_beyond_the_rate_answers_are_cut_or_left_out() -> None:
     assert other is not None
     assert dns.message.from_wire(other).answer
     assert made.tcp(asked("z.smart-app.test", "A"), CLIENT) is not None
+
+
+def test_what_is_beyond_the_rate_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8.4: a flood of questions that each have an answer of their own costs little more than one
+    of a single question.
+    """
+    written: list[bytes] = []
+
+    def noted(*args: Any) -> tuple[Written, bool]:
+        written.append(args[3])
+        return write_for(*args)
+
+    monkeypatch.setattr(respond, "write_for", noted)
+    made = responder(zone_of("alias CNAME a\na A 192.0.2.1\nd DNAME z.\n"), rate=2)
+    for number in range(1_000, 1_008):
+        answer = made.udp(asked("alias.z", f"TYPE{number}"), CLIENT)
+        cut = answer is not None and bool(dns.message.from_wire(answer).flags & dns.flags.TC)
+        assert cut == (number > 1_001 and answer is not None)
+        made.udp(asked(f"n{number}.d.z", "A"), CLIENT)
+    assert len(written) == 4
 
 
 def test_a_repeated_packet_is_limited_like_any_other() -> None:
