@@ -123,7 +123,7 @@ def answer(find: Callable[[bytes, int], Zone | None], qname: bytes, qtype: int) 
 class _Made:
     """An answer in the making."""
 
-    __slots__ = ("additional", "answer", "authority", "glue", "rcode", "referral", "steps")
+    __slots__ = ("added", "additional", "answer", "authority", "glue", "rcode", "referral", "steps")
 
     def __init__(self) -> None:
         self.rcode = NOERROR
@@ -132,6 +132,8 @@ class _Made:
         self.answer: list[Owned] = []
         self.authority: list[Owned] = []
         self.additional: list[Owned] = []
+        # Which rrsets these are: an MX may have thousands of targets.
+        self.added: set[int] = set()
         self.steps: list[Served] = []
 
     def done(self) -> Answer:
@@ -225,7 +227,8 @@ def _add_addresses(made: _Made, zone: Zone, rrset: RRset) -> None:
             addresses = entry.get(rdtype)
             if addresses is None or any(o.rrset is addresses for o in made.answer):
                 continue
-            if all(o.rrset is not addresses for o in made.additional):
+            if id(addresses) not in made.added:
+                made.added.add(id(addresses))
                 made.additional.append(Owned(entry.owner, addresses))
 
 
