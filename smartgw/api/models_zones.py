@@ -10,6 +10,7 @@ from pydantic import Field
 
 from smartgw.api.models import Model, NextCursor, Page, Time
 from smartgw.api.models_dns import Flag
+from smartgw_dns.changes import Effect
 
 MOST_RECORDS = 1_000
 MOST_CHANGES = 1_000
@@ -178,7 +179,7 @@ class AnswerChange(Model):
         examples=["www.example.com."], description="`*.x` stands for all names that do not exist."
     )
     type: str = Field(examples=["A"])
-    effect: str | None = Field(
+    effect: Effect | None = Field(
         examples=[None], description="Why it changes; null where the write sets it."
     )
     by: str | None = Field(
