@@ -20,7 +20,7 @@ from smartgw_dns.respond import LATER, Responder
 _MOST_PACKET = 4_096
 """Octets of a datagram that are read; a query that is longer is cut, and then malformed."""
 _PACKETS_A_TURN = 64
-_ODD_A_TURN = 8
+_ODD_A_TURN = 2
 """Packets of other forms than the plain one, which take up to 3 ms each."""
 _MESSAGES_A_TURN = 32
 _OCTETS_A_TURN = 16_384
