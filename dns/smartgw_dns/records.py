@@ -41,10 +41,21 @@ class AsciiNames(dns.name.IDNACodec):
 ASCII_NAMES = AsciiNames()  # type: ignore[no-untyped-call]  # its base has no types
 
 
+def absolute(text: str) -> str:
+    """Return a name with its last dot, where it is absolute without it, too. A dot behind a
+    backslash is of a label (RFC 1035 5.1).
+    """
+    before = text.removesuffix(".")
+    escaped = (len(before) - len(before.rstrip("\\"))) % 2
+    return text if before != text and not escaped else f"{text}."
+
+
 def read_name(text: object) -> bytes:
     """Return the wire form of an absolute name in presentation form; raises RecordRefused."""
     if not isinstance(text, str):
         raise RecordRefused("name", "the name is not a text")
+    if not text.isascii():
+        raise RecordRefused("name", "the name is not ASCII; write its A-labels (xn--...)")
     if not all("!" <= char <= "~" for char in text):
         raise RecordRefused(
             "name", "the name has a character that must be written as an escape, such as \\032"

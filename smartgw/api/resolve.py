@@ -22,7 +22,7 @@ from smartgw.nameserver import Nameserver
 from smartgw_dns.forwarder import Forwarder, reply
 from smartgw_dns.lookup import NOT_ASKED
 from smartgw_dns.query import IN, read
-from smartgw_dns.records import RecordRefused, read_name, read_question_type
+from smartgw_dns.records import RecordRefused, absolute, read_name, read_question_type
 from smartgw_dns.shown import answer_json, kept_seconds, message_json, wire_kept_seconds
 
 WIRE = "application/dns-message"
@@ -179,9 +179,8 @@ def _question(
     asked: models_dns.Question, *, pointer: str = "", parameters: bool = False
 ) -> tuple[bytes, int]:
     """Return name and type of a question. Raises ApiError, which names the one that is wrong."""
-    name = asked.name if asked.name.endswith(".") else f"{asked.name}."
     try:
-        return read_name(name), read_question_type(asked.type)
+        return read_name(absolute(asked.name)), read_question_type(asked.type)
     except RecordRefused as error:
         if parameters:
             raise ApiError(400, "bad_parameter", str(error), parameter=error.field) from None

@@ -24,6 +24,7 @@ from smartgw_dns.master import MasterRefused, rdata_text
 from smartgw_dns.names import LONGEST, ROOT, order, text_of, within
 from smartgw_dns.records import (
     RecordRefused,
+    absolute,
     distinct,
     read_name,
     read_rdata,
@@ -54,11 +55,6 @@ def place_of(call: Call) -> tuple[bytes, int]:
     """Return the name and type of the rrset that is meant."""
     owner = parameter(read_name, absolute(call.path["name"]), "name")
     return owner, parameter(read_type, call.path["type"], "type")
-
-
-def absolute(text: str) -> str:
-    """Return a name of a path, where it is absolute with or without the last dot."""
-    return text if text.endswith(".") else f"{text}."
 
 
 def parameter(read: Callable[[str], T], text: str, name: str) -> T:

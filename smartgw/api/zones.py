@@ -21,7 +21,6 @@ from smartgw.api.records import etag_of
 from smartgw.api.versions import unchanged
 from smartgw.api.zone_forms import (
     SOA_TIMES,
-    absolute,
     addresses_of,
     apex,
     brief,
@@ -52,7 +51,7 @@ from smartgw.state.zones import Version
 from smartgw_dns.edits import Change, build
 from smartgw_dns.lint import Finding
 from smartgw_dns.names import text_of
-from smartgw_dns.records import read_name, read_type
+from smartgw_dns.records import absolute, read_name, read_type
 from smartgw_dns.zone import SOA, RRset, Zone, type_text
 
 _LARGE_TEXT = 20_000

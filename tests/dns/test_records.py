@@ -3,7 +3,7 @@
 import pytest
 
 from smartgw_dns.edits import edit
-from smartgw_dns.records import RecordRefused, distinct, read_name, read_rrset
+from smartgw_dns.records import RecordRefused, absolute, distinct, read_name, read_rrset
 from tests.dns.zones import wire, zone
 
 
@@ -47,6 +47,22 @@ def test_a_field_that_is_wrong_is_named(
 def test_a_name_may_have_any_octet_as_an_escape() -> None:
     """8.6: Labels correctly escaped, in names that come in too."""
     assert read_name(r"a\.b\032\000\@.z.") == b"\x06a.b \0@\x01z\0"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("a.z", "a.z."), ("a.z.", "a.z."), (".", "."), (r"a\.", r"a\.."), (r"a\\.", r"a\\.")],
+)
+def test_the_last_dot_of_a_name_may_be_missing(text: str, name: str) -> None:
+    """8.1: a name is absolute with or without its last dot, which is none that is escaped."""
+    assert absolute(text) == name
+    assert read_name(absolute(text)) == wire(name)
+
+
+def test_names_in_other_letters_are_to_be_sent_as_a_labels() -> None:
+    """8.6: what is wrong, and what would be right."""
+    with pytest.raises(RecordRefused, match="xn--"):
+        read_name("b\u00fccher.z.")
 
 
 def test_an_rrset_has_a_record_at_least() -> None:
