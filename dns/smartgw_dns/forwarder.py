@@ -90,7 +90,13 @@ def reply(query: bytes, answer: dns.message.Message) -> bytes | None:
         return None
     made.set_rcode(answer.rcode())
     made.answer, made.authority = answer.answer, answer.authority
-    return made.to_wire(max_size=65_535)
+    try:
+        return made.to_wire(max_size=65_535)
+    except dns.exception.TooBig:
+        # It had just room without the OPT of whoever asked.
+        made.answer, made.authority = [], []
+        made.flags |= dns.flags.TC
+        return made.to_wire()
 
 
 def _failed(

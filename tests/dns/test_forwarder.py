@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import dns.flags
 import dns.message
 import dns.rcode
+import dns.rrset
 import pytest
 
 from smartgw_dns import forwarder
@@ -80,3 +81,17 @@ async def test_the_answer_to_a_packet_is_of_its_id_and_question(resolver: Resolv
         "WWW.elsewhere.test. 77 IN A 198.51.100.7"
     ]
     assert reply(b"garbage", answer) is None
+
+
+def test_an_answer_that_no_message_holds_is_cut() -> None:
+    """8.1: what a resolver says may be as long as a message, and the question has an OPT besides."""
+    query = dns.message.make_query("x.", "A", use_edns=True)
+    answer = dns.message.make_response(query)
+    addresses = (f"10.0.{number >> 8}.{number & 255}" for number in range(5_000))
+    answer.answer.append(dns.rrset.from_text_list("x.", 60, "IN", "A", addresses))
+    packet = reply(query.to_wire(), answer)
+    assert packet is not None
+    read = dns.message.from_wire(packet)
+    assert query.is_response(read)
+    assert read.flags & dns.flags.TC
+    assert not read.answer
