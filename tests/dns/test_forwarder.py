@@ -84,10 +84,10 @@ async def test_the_answer_to_a_packet_is_of_its_id_and_question(resolver: Resolv
 
 
 def test_an_answer_that_no_message_holds_is_cut() -> None:
-    """8.1: what a resolver says may be as long as a message, and the question has an OPT besides."""
+    """8.1: a resolver may say as much as a message holds, and the question has an OPT besides."""
     query = dns.message.make_query("x.", "A", use_edns=True)
     answer = dns.message.make_response(query)
-    addresses = (f"10.0.{number >> 8}.{number & 255}" for number in range(5_000))
+    addresses = [f"10.0.{number >> 8}.{number & 255}" for number in range(5_000)]
     answer.answer.append(dns.rrset.from_text_list("x.", 60, "IN", "A", addresses))
     packet = reply(query.to_wire(), answer)
     assert packet is not None
