@@ -285,9 +285,17 @@ class Responder:
             return _UNKNOWN
         place = zone.place(key)
         # What has not this type at all is told alike of every type that is not there.
-        kind = 0 if _lacks(place, key, qtype) else qtype
+        lacks = _lacks(place, key, qtype) or self._leads_nowhere(place, qname, qtype)
+        kind = 0 if lacks else qtype
         known = (zone.origin, place.key, kind, place.fit, len(qname))
         return self._written.get(known) or _Sought(zone, place, known, account_of(place, qtype))
+
+    def _leads_nowhere(self, place: Place, qname: bytes, qtype: int) -> bool:
+        """Say whether an alias leads to what has not this type, nor any other that is not there."""
+        if place.fit is Fit.DNAME or qtype in (ANY, CNAME, DS) or place.entry.get(qtype):
+            return False
+        last = self._catalog.lookup_wire(qname, qtype).steps[-1].place
+        return last.fit is Fit.CUT or (last.fit is not Fit.DNAME and not last.entry.get(qtype))
 
     def _write(self, sought: _Sought, query: Query) -> Written:
         written, may_keep = write_for(

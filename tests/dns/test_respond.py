@@ -385,6 +385,31 @@ def test_beyond_the_rate_answers_are_cut_or_left_out() -> None:
     assert made.tcp(asked("z.smart-app.test", "A"), CLIENT) is not None
 
 
+@pytest.mark.parametrize("name", ["alias.z", "x.w.z", "out.z", "lost.z", "cut.z", "round.z"])
+def test_an_alias_of_what_lacks_a_type_is_written_once(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8.4: who asks an alias for ever-new types, over TCP too, costs no dnspython."""
+    written: list[int] = []
+
+    def noted(*args: Any) -> tuple[Written, bool]:
+        written.append(args[4])
+        return write_for(*args)
+
+    monkeypatch.setattr(respond, "write_for", noted)
+    text = (
+        "alias CNAME a\na A 192.0.2.1\n*.w CNAME a\nout CNAME x.elsewhere.\nlost CNAME no\n"
+        "cut CNAME x.c\nc NS n.c\nn.c A 192.0.2.2\nround CNAME round2\nround2 CNAME round\n"
+    )
+    made = responder(zone_of(text))
+    for rdtype in ("TXT", "MX", "TYPE65280", "A", "TYPE65281", "A", "CNAME", "TYPE65282"):
+        packet = asked(name, rdtype)
+        fresh = responder(zone_of(text)).tcp(packet, CLIENT)
+        assert made.tcp(packet, CLIENT) == fresh
+    kept = [rdtype for rdtype in written if rdtype > 65_279]
+    assert len(kept) == 3  # each by the responder that is fresh alone
+
+
 def test_what_is_beyond_the_rate_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """8.4: a flood of questions that each have an answer of their own costs little more than one
     of a single question.
@@ -402,7 +427,8 @@ def test_what_is_beyond_the_rate_is_not_written(monkeypatch: pytest.MonkeyPatch)
         cut = answer is not None and bool(dns.message.from_wire(answer).flags & dns.flags.TC)
         assert cut == (number > 1_001 and answer is not None)
         made.udp(asked(f"n{number}.d.z", "A"), CLIENT)
-    assert len(written) == 4
+    # The alias once, and the names below the DNAME as often as the rate says.
+    assert len(written) == 3
 
 
 def test_a_repeated_packet_is_limited_like_any_other() -> None:
