@@ -121,6 +121,11 @@ async def test_a_large_zone_changes_in_parts(pair: list[ZoneGateway]) -> None:
         await late.stop()
 
 
+async def _heard(gateways: list[ZoneGateway], revision: int) -> None:
+    """Wait until all have heard of what was written at a revision."""
+    await until(lambda: all(one.store.desired.revision >= revision for one in gateways))
+
+
 def _parts(gateway: ZoneGateway) -> set[str]:
     keys = (key for key, _ in gateway.store.desired.records.items())
     return {key.rpartition(".")[2] for key in keys if key.startswith(f"{PARTS}.")}
@@ -158,8 +163,10 @@ async def test_what_cannot_be_read_leaves_the_version_before_in_force(
     good = one.version().record
     client = await nats.connect(bus.url, allow_reconnect=False)
     broken = ZoneHead(ORIGIN, good.serial + 1, good.records + 1, good.size, good.content)
-    for value in (b'{"v":9}', b"garbage", encode(broken)):
+    values = (b'{"v":9}', b"garbage", encode(broken))
+    for revision, value in enumerate(values, one.version().head.revision + 1):
         await client.publish(jetstream.subject(BUCKET, head_key(ORIGIN)), value)
+        await _heard(pair, revision)
         await until(lambda: bool(one.zones.faults and other.zones.faults))
         assert one.ask("www.z. A") == other.ask("www.z. A") == "NOERROR | AA | www.z. A 192.0.2.1"
     with pytest.raises(Conflict):
