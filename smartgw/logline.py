@@ -15,13 +15,13 @@ Entry = tuple[
     float,  # duration in seconds, to the last byte given to the downstream socket
     str,  # client address, as the gateway believes it
     bytes,  # method
-    bytes,  # hostname, normalised
+    bytes,  # hostname, normalised: nothing in it needs escaping
     bytes,  # request target as received
     str,  # protocol: "HTTP/1.1"
     int,  # status sent; 0 when the client went away before one was
     int,  # bytes of the request body received
     int,  # bytes of the response body sent
-    bytes,  # request id
+    bytes,  # request id: nothing in it needs escaping
     str | None,  # app id
     str | None,  # host id
     str | None,  # the reason of an error of our own (smartgw.errors)
@@ -35,6 +35,8 @@ Entry = tuple[
 # Bounded, and emptied when full: much of what is logged is chosen by outsiders.
 MAX_REMEMBERED = 16_384
 MAX_STAMPS = 1_024
+
+_THOUSANDTHS = tuple(f"{number:03d}" for number in range(1000))
 
 
 class Formatter:
@@ -88,18 +90,19 @@ class Formatter:
             target = target[: target.index(b"?") + 1]
         moment = int((start + wall_offset) * 1000)
         stamp = self._stamps.get(moment) or self._stamp(moment)
+        micros = int(duration * 1e6)
         known = self._remembered
         # Strings that come again and again are escaped once; the others, of which there may be
         # more than are remembered, each time.
         return (
-            f'{{"time":"{stamp}","duration_ms":{int(duration * 1e6) / 1000}'
+            f'{{"time":"{stamp}","duration_ms":{micros // 1000}.{_THOUSANDTHS[micros % 1000]}'
             f',"client":{known.get(client) or self._remember(client)}'
             f',"method":{known.get(method) or self._remember(method)}'
-            f',"hostname":{encode_basestring_ascii(hostname.decode("latin-1"))}'
+            f',"hostname":"{hostname.decode("ascii")}"'
             f',"target":{encode_basestring_ascii(target.decode("latin-1"))}'
             f',"protocol":{known.get(protocol) or self._remember(protocol)}'
             f',"status":{status},"received":{received},"sent":{sent}'
-            f',"request_id":{encode_basestring_ascii(request_id.decode("latin-1"))}'
+            f',"request_id":"{request_id.decode("ascii")}"'
             f',"app_id":{"null" if app_id is None else encode_basestring_ascii(app_id)}'
             f',"host_id":{known.get(host_id) or self._remember(host_id)}'
             f',"reason":{known.get(reason) or self._remember(reason)}'
