@@ -29,6 +29,7 @@ MODULES = (
     "smartgw.logline",
     "smartgw.proxy.choice",
     "smartgw.proxy.client_side",
+    "smartgw.proxy.counters",
     "smartgw.proxy.downstream",
     "smartgw.proxy.exchange",
     "smartgw.proxy.forwards",
@@ -38,6 +39,7 @@ MODULES = (
     "smartgw.proxy.link",
     "smartgw.proxy.locally",
     "smartgw.proxy.marks",
+    "smartgw.proxy.outlet",
     "smartgw.proxy.path",
     "smartgw.proxy.pools",
     "smartgw.proxy.turns",
@@ -45,6 +47,9 @@ MODULES = (
     "smartgw.routing.failover",
     "smartgw.routing.forwarding",
     "smartgw.routing.hostname",
+    "smartgw.routing.policy",
+    "smartgw.routing.shards",
+    "smartgw.routing.snapshot",
     "smartgw.routing.wellknown",
 )
 """What every request goes through. A module stands here because it was measured to be worth it."""

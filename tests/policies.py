@@ -20,7 +20,7 @@ if __name__ == "__main__":
 
 from smartgw import cli
 from smartgw.routing.policy import DEFAULT_POLICY, AppPolicy, AppState
-from smartgw.routing.table import Route, Snapshot
+from smartgw.routing.snapshot import Route, Snapshot
 from smartgw.state.names import canonical_origin
 from tests.gateway import Cluster, Config, Gateway
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from smartgw.metrics import Histogram
-from smartgw.proxy.counters import Counters
+from smartgw.proxy.counters import NAMES, Counters
 
 HELD = frozenset(
     (
@@ -21,7 +21,7 @@ HELD = frozenset(
 
 def exported(counters: Counters) -> dict[str, Any]:
     """Return the counters as JSON values: numbers, lists, and tables by name."""
-    return {name: _plain(getattr(counters, name)) for name in Counters.__slots__}
+    return {name: _plain(getattr(counters, name)) for name in NAMES}
 
 
 def add(total: Counters, part: Mapping[str, Any], *, ended: bool = False) -> None:

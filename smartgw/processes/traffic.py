@@ -30,14 +30,8 @@ from smartgw.proxy.listener import Listening
 from smartgw.proxy.path import Path
 from smartgw.proxy.pools import Pools
 from smartgw.routing.forwarding import Keyring
-from smartgw.routing.table import (
-    AppUpdate,
-    HostEntry,
-    HostUpdate,
-    Route,
-    RoutingTable,
-    Snapshot,
-)
+from smartgw.routing.snapshot import HostEntry, Route, Snapshot
+from smartgw.routing.table import AppUpdate, HostUpdate, RoutingTable
 from smartgw.state.desired import Desired
 from smartgw.wiring import identity_of, store_places
 from smartgw_hosts.http1 import Bounds

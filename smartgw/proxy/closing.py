@@ -1,6 +1,5 @@
 """What the end of a connection needs and asyncio has no word for (Linux)."""
 
-import asyncio
 import fcntl
 import os
 import select
@@ -8,8 +7,10 @@ import socket
 import struct
 import sys
 
+from smartgw.proxy.outlet import Outlet
 
-def reset_on_close(transport: asyncio.Transport) -> None:
+
+def reset_on_close(transport: Outlet) -> None:
     """Have the connection end with a reset instead of an orderly end."""
     sock = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
     with sock:
@@ -20,7 +21,7 @@ def reset_on_close(transport: asyncio.Transport) -> None:
 _SIOCOUTQ = 0x5411
 
 
-def unsent(transport: asyncio.Transport) -> int:
+def unsent(transport: Outlet) -> int:
     """Return the bytes written that the other side has not taken, here and in the kernel.
 
     The transport's own count falls only in steps of a third of the socket's buffer, which a slow
@@ -37,7 +38,7 @@ def unsent(transport: asyncio.Transport) -> int:
     return waiting + int.from_bytes(queued, sys.byteorder)
 
 
-def has_unread(transport: asyncio.Transport) -> bool:
+def has_unread(transport: Outlet) -> bool:
     """Say whether the other side has sent something that has not been read, or ended."""
     poll = select.poll()
     poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)

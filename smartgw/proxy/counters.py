@@ -1,10 +1,54 @@
 """What the data path counts: plain integers, read when somebody asks (contract 11.3)."""
 
+from typing import Final
+
 from smartgw.admission.breaker import Fault
 from smartgw.errors import Reason
 from smartgw.metrics import Histogram
 from smartgw.routing.forwarding import Kind, MarkFault
 from smartgw_hosts.challenge import Proof
+
+NAMES: Final = (
+    "attempts_failed",
+    "connections",
+    "connections_refused",
+    "connections_total",
+    "downstream_aborts",
+    "duration",
+    "epochs_differed",
+    "failovers",
+    "forwards",
+    "forwards_received",
+    "in_flight",
+    "limit_alone",
+    "limit_callers",
+    "limit_squeezed",
+    "limited",
+    "link_failures",
+    "links_accepted",
+    "links_opened",
+    "links_refused",
+    "marks",
+    "marks_refused",
+    "meter_unavailable",
+    "misplaced",
+    "own_errors",
+    "peers_set_aside",
+    "received",
+    "requests",
+    "retries",
+    "sent",
+    "store_away",
+    "store_checks",
+    "store_faults",
+    "store_trips",
+    "tunnels",
+    "upgrades",
+    "upstream_connections",
+    "upstream_connections_total",
+    "upstream_failures",
+)
+"""The attributes of Counters, whose slots the compiler does not tell."""
 
 
 class Counters:
@@ -19,46 +63,7 @@ class Counters:
     store that it shares with others. `limit_callers` and `store_away` say what there is now.
     """
 
-    __slots__ = (
-        "attempts_failed",
-        "connections",
-        "connections_refused",
-        "connections_total",
-        "downstream_aborts",
-        "duration",
-        "epochs_differed",
-        "failovers",
-        "forwards",
-        "forwards_received",
-        "in_flight",
-        "limit_alone",
-        "limit_callers",
-        "limit_squeezed",
-        "limited",
-        "link_failures",
-        "links_accepted",
-        "links_opened",
-        "links_refused",
-        "marks",
-        "marks_refused",
-        "meter_unavailable",
-        "misplaced",
-        "own_errors",
-        "peers_set_aside",
-        "received",
-        "requests",
-        "retries",
-        "sent",
-        "store_away",
-        "store_checks",
-        "store_faults",
-        "store_trips",
-        "tunnels",
-        "upgrades",
-        "upstream_connections",
-        "upstream_connections_total",
-        "upstream_failures",
-    )
+    __slots__ = NAMES
 
     def __init__(self) -> None:
         self.requests = [0] * 6

@@ -14,6 +14,7 @@ from smartgw.proxy.client_side import ClientSide
 from smartgw.proxy.closing import has_unread, reset_on_close, unsent
 from smartgw.proxy.exchange import PENDING_LIMIT, SAFE_METHODS, Exchange, Upstream, no_request
 from smartgw.proxy.headers import LINK, noted, switch_head, without_mark
+from smartgw.proxy.outlet import Outlet
 from smartgw_hosts.chunked import ChunkedBody, chunk, last_chunk
 from smartgw_hosts.http1 import (
     CHUNKED,
@@ -56,7 +57,7 @@ class Http1Downstream(ClientSide):
         "transport",
     )
 
-    transport: asyncio.Transport
+    transport: Outlet
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class Http1Downstream(ClientSide):
     # ---- asyncio.Protocol ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
+        self.transport = Outlet(cast("asyncio.Transport", transport), self._listening.turn)
         listening = self._listening
         if not self.peer:
             self.peer = self.address_of(transport)
@@ -452,7 +453,7 @@ class Http1Downstream(ClientSide):
             lines.append(b"Connection: keep-alive")
         fields = b"\r\n".join(lines)
         if len(payload) <= _JOIN_LIMIT:
-            self.transport.write(
+            self.transport.post(
                 b"HTTP/1.1 %d%b\r\n%b\r\n\r\n%b" % (status, phrase, fields, payload)
             )
         else:
@@ -493,8 +494,7 @@ class Http1Downstream(ClientSide):
         tunnel = listening.new_tunnel(self, connection, websocket=upgrade == b"websocket")
         self.transport.write(switch_head(head, upgrade))
         up, leftover = connection.take_over(tunnel.up)
-        self.transport.set_protocol(tunnel.down)
-        tunnel.join(self.transport, up)
+        tunnel.join(self.transport.release(tunnel.down), up)
         early, self._buffer = self._buffer, b""
         self._exchange = None
         self._closing = True

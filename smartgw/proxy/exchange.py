@@ -8,7 +8,7 @@ from enum import Enum, IntEnum, auto
 from typing import TYPE_CHECKING, Protocol
 
 from smartgw.errors import Reason
-from smartgw.routing.table import Route
+from smartgw.routing.snapshot import Route
 from smartgw_hosts import guard
 from smartgw_hosts.http1 import RequestHead, ResponseHead
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from smartgw.proxy.exchange import Downstream
     from smartgw.proxy.path import Path
     from smartgw.routing.forwarding import Mark
-    from smartgw.routing.table import Route
+    from smartgw.routing.snapshot import Route
 
 MAX_HOSTS: Final = 50
 """Of the hosts that may serve it, so many are named."""

@@ -19,7 +19,7 @@ from smartgw.errors import Reason, counted
 from smartgw.proxy.counters import Counters
 from smartgw.proxy.exchange import Exchange, Taken
 from smartgw.proxy.headers import first_value
-from smartgw.routing.table import Route
+from smartgw.routing.snapshot import Route
 
 if TYPE_CHECKING:
     from smartgw.config import Settings

@@ -47,6 +47,7 @@ class Listening:
         bounds: Bounds,
     ) -> None:
         self.path = path
+        self.turn = path.turn
         self.loop = loop
         self.watch = watch
         self.bounds = bounds

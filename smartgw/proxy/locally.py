@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from smartgw.errors import Reason
 from smartgw.proxy.choice import choose
 from smartgw.proxy.exchange import Exchange
-from smartgw.routing.table import HostEntry
+from smartgw.routing.snapshot import HostEntry
 
 if TYPE_CHECKING:
     from smartgw.proxy.link import Link

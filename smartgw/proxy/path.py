@@ -21,10 +21,11 @@ from smartgw.proxy.forwards import Forwards
 from smartgw.proxy.ledger import write_down
 from smartgw.proxy.limits import Limits
 from smartgw.proxy.locally import Locally
+from smartgw.proxy.outlet import Turn
 from smartgw.routing import cors
 from smartgw.routing.hostname import hostname_of
 from smartgw.routing.policy import AppState
-from smartgw.routing.table import Route, Snapshot
+from smartgw.routing.snapshot import Route, Snapshot
 from smartgw.routing.wellknown import is_reserved
 from smartgw_hosts.http1 import ResponseHead
 
@@ -58,6 +59,7 @@ class Path:
         self.view = View(Mode.NONE, settings.cluster)
         self.pools = pools
         self.counters = counters
+        self.turn = Turn(pools.loop)
         self.limits = Limits(settings, counters, self)
         self.own_route = own_route
         self.cluster = settings.cluster
@@ -90,19 +92,9 @@ class Path:
     # ---- steps: each looks at the exchange and returns why to stop, or None to go on ----
 
     def identify(self, exchange: Exchange) -> Reason | None:
-        """Which hostname is asked, by whom, under which id."""
+        """Who asks, and under which id."""
         request = exchange.request
         self.name(exchange)
-        authority = request.authority
-        hostname = self._hostnames.get(authority)
-        if hostname is None:
-            hostname = hostname_of(authority)
-            if hostname is None:
-                return Reason.BAD_HOSTNAME
-            if len(self._hostnames) >= _MAX_HOSTNAMES:
-                self._hostnames.clear()
-            self._hostnames[authority] = hostname
-        exchange.hostname = hostname
         noted = request.noted
         sent = noted.get(headers.FORWARD)
         mark = None if sent is None else exchange.downstream.mark(request, sent)
@@ -127,9 +119,31 @@ class Path:
             self._id_count += 1
             exchange.request_id = b"%b%x" % (self._id_prefix, self._id_count)
 
+    def understand(self, exchange: Exchange) -> bool:
+        """Give the exchange the hostname that its authority names; False when it names none."""
+        authority = exchange.request.authority
+        hostname = self._hostnames.get(authority)
+        if hostname is None:
+            hostname = hostname_of(authority)
+            if hostname is None:
+                return False
+            if len(self._hostnames) >= _MAX_HOSTNAMES:
+                self._hostnames.clear()
+            self._hostnames[authority] = hostname
+        exchange.hostname = hostname
+        return True
+
     def match(self, exchange: Exchange) -> Reason | None:
-        """Which route the hostname has in this Snapshot, which the exchange keeps (3.8)."""
+        """Which hostname is asked, and which route it has in this Snapshot; the exchange keeps it
+        (3.8)."""
         snapshot = self.snapshot
+        authority = exchange.request.authority
+        route = snapshot.lookup(authority)
+        if route is not None:
+            # The table knows hostnames in one form only, so it was asked in this one.
+            exchange.hostname = authority
+        elif not self.understand(exchange):
+            return Reason.BAD_HOSTNAME
         # No forward is for us, even if its app has a hostname elsewhere that is ours here.
         if exchange.hostname in snapshot.own and exchange.mark is None:
             exchange.route = self.own_route
@@ -137,7 +151,8 @@ class Path:
             client = b"X-Smartgw-Client: %b\r\n" % exchange.client.encode()
             exchange.forwarding = client + exchange.forwarding
             return None if self.own_route is not None else Reason.UNKNOWN_HOST
-        route = snapshot.lookup(exchange.hostname)
+        if route is None:
+            route = snapshot.lookup(exchange.hostname)
         if route is None and exchange.mark is not None:
             # Its sender knows the app by this hostname, so we never say that there is none (4.7).
             route = snapshot.route(exchange.mark.app_id)
@@ -257,6 +272,7 @@ class Path:
         self.counters.in_flight += 1
         if exchange.request.method:
             self.identify(exchange)
+            self.understand(exchange)
         else:
             self.name(exchange)
         self.limits.note(exchange)

@@ -15,7 +15,7 @@ from smartgw.proxy.dialler import UNIX, ConnectFailed, Dialler
 from smartgw.proxy.exchange import Exchange
 from smartgw.proxy.link import Link
 from smartgw.proxy.upstream import NO_KEEPALIVE, UpstreamConnection
-from smartgw.routing.table import HostEntry
+from smartgw.routing.snapshot import HostEntry
 from smartgw_hosts.challenge import Proof, Verdict, refused_as_elsewhere
 from smartgw_hosts.http1 import Bounds
 from smartgw_hosts.identity import PublicKey

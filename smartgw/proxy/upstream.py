@@ -17,6 +17,7 @@ from smartgw.proxy.closing import unsent
 from smartgw.proxy.deadlines import NEVER, Deadlines
 from smartgw.proxy.exchange import SAFE_METHODS, Exchange
 from smartgw.proxy.link import Link
+from smartgw.proxy.outlet import Outlet
 from smartgw_hosts.challenge import BODY_BYTES, Proof, Verdict
 from smartgw_hosts.chunked import ChunkedBody, chunk, last_chunk
 from smartgw_hosts.guard import app_line
@@ -109,7 +110,7 @@ class UpstreamConnection(asyncio.Protocol):
         "transport",
     )
 
-    transport: asyncio.Transport
+    transport: Outlet
 
     def __init__(
         self,
@@ -148,14 +149,15 @@ class UpstreamConnection(asyncio.Protocol):
     # ---- asyncio.Protocol ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
+        plain = cast("asyncio.Transport", transport)
+        self.transport = Outlet(plain, self.path.turn)
         self.path.counters.upstream_connections += 1
         self.path.counters.upstream_connections_total += 1
         self._fd = self.transport.get_extra_info("socket").fileno()
         if self.opening is None:
             self._proven(Verdict(Proof.OK))
             return
-        question = self.opening.question(self.transport)
+        question = self.opening.question(plain)
         if isinstance(question, Verdict):
             self._proven(question)
         else:
@@ -313,7 +315,11 @@ class UpstreamConnection(asyncio.Protocol):
         if not pending:
             if exchange.request_done and request.length == CHUNKED:
                 head += last_chunk(exchange.trailers)
-            self.transport.write(head)
+            if self._method in SAFE_METHODS:
+                self.transport.post(head)
+            else:
+                # The socket was just asked whether the host is there: not a moment later.
+                self.transport.write(head)
             return
         payload = pending[0] if len(pending) == 1 else b"".join(pending)
         if request.length == CHUNKED:
@@ -559,8 +565,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.deadlines.discard(self)
         self._detach()
         self.state = _GONE
-        self.transport.set_protocol(protocol)
-        return self.transport, leftover
+        return self.transport.release(protocol), leftover
 
     def dismissed(self) -> None:
         """The tunnel's connection has ended."""

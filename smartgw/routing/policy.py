@@ -16,7 +16,7 @@ class AppState(StrEnum):
     RETIRED = "retired"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: see snapshot.py
 class AppPolicy:
     """What holds for one app.
 

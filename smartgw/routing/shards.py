@@ -5,7 +5,7 @@ index more than a dictionary's. So a table of a million names is swapped for the
 microseconds, and no large copy is ever due. Decides nothing of what is in it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, Generic, TypeVar, overload
 
 K = TypeVar("K")
@@ -22,10 +22,13 @@ class Shards(Generic[K, V]):
 
     __slots__ = ("_count", "_parts")
 
-    def __init__(self) -> None:
-        empty: dict[K, V] = {}
-        self._parts: tuple[dict[K, V], ...] = (empty,) * _PARTS
-        self._count = 0
+    def __init__(self, parts: tuple[dict[K, V], ...] | None = None, count: int = 0) -> None:
+        """An empty one; with parts only for `Edit.done`."""
+        if parts is None:
+            empty: dict[K, V] = {}
+            parts = (empty,) * _PARTS
+        self._parts = parts
+        self._count = count
 
     @overload
     def get(self, key: K) -> V | None: ...
@@ -58,13 +61,6 @@ class Shards(Generic[K, V]):
     def edit(self) -> "Edit[K, V]":
         """Begin the next one."""
         return Edit(self)
-
-    @classmethod
-    def _of(cls, parts: Iterable[dict[K, V]], count: int) -> "Shards[K, V]":
-        shards = cls.__new__(cls)
-        shards._parts = tuple(parts)
-        shards._count = count
-        return shards
 
 
 class Edit(Generic[K, V]):
@@ -108,7 +104,7 @@ class Edit(Generic[K, V]):
         """Return the mapping as it is now; the edit must not be used any more."""
         if not self._own:
             return self._base
-        return Shards._of(self._parts, self._count)
+        return Shards(tuple(self._parts), self._count)
 
     def _part(self, key: K) -> dict[K, V]:
         number = hash(key) % _PARTS

@@ -29,7 +29,7 @@ from smartgw.config import Settings
 from smartgw.demo.children import Guard
 from smartgw.processes.traffic import Traffic
 from smartgw.proxy.exchange import Exchange, no_request
-from smartgw.routing.table import Route
+from smartgw.routing.snapshot import Route
 from tests.bench import measure, proc
 from tests.bench.cases import CASES
 from tests.bench.measure import Pace, Turn

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smartgw.routing.policy import DEFAULT_POLICY, AppPolicy, AppState
-from smartgw.routing.table import AppUpdate, HostEntry, HostUpdate, Route, RoutingTable, Snapshot
+from smartgw.routing.snapshot import HostEntry, Route, Snapshot
+from smartgw.routing.table import AppUpdate, HostUpdate, RoutingTable
 from smartgw_hosts.identity import Identity
 
 BASES = ("smart-app.example", "apps.test")
