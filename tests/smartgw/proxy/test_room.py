@@ -15,10 +15,11 @@ from smartgw.peers.directory import Mode, View
 from smartgw.peers.links import PeerLinks
 from smartgw.proxy.deadlines import Deadlines
 from smartgw.proxy.link import Link
+from smartgw.proxy.outlet import Turn
 from smartgw.proxy.pools import Pools
 from smartgw.proxy.upstream import UpstreamConnection
 from smartgw.routing.forwarding import Keyring
-from smartgw.routing.table import HostEntry
+from smartgw.routing.snapshot import HostEntry
 from smartgw_hosts.clusters import Gateway, parse
 from smartgw_hosts.http1 import Bounds
 from tests.forwarders import cluster_key, entry, list_text
@@ -50,6 +51,7 @@ class Path:
 
     def __init__(self, pools: Pools) -> None:
         self.pools = pools
+        self.turn = Turn(pools.loop)
         names = ("upstream_connections", "upstream_connections_total", "upstream_failures")
         self.counters = SimpleNamespace(**dict.fromkeys(names, 0), links_opened=0)
 
