@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ if __name__ == "__main__":
     native.install()  # as `smartgw` does, before anything that may be compiled is imported
 
 from smartgw import cli
+from smartgw.routing import table
 from smartgw.routing.policy import DEFAULT_POLICY, AppPolicy, AppState
-from smartgw.routing.snapshot import Route, Snapshot
+from smartgw.routing.snapshot import HostEntry, Route, Snapshot
 from smartgw.state.names import canonical_origin
 from tests.gateway import Cluster, Config, Gateway
 
@@ -68,19 +68,28 @@ def main(path: str, *argv: str) -> int:
     told = json.loads(Path(path).read_text())
     policies = policies_of(told["apps"])
     other = {name.encode(): of.encode() for name, of in told["hostnames"].items()}
-    found = Snapshot.lookup
-    routes: dict[Route, Route] = {}
 
-    def lookup(self: Snapshot, hostname: bytes) -> Route | None:
-        route = found(self, other.get(hostname, hostname))
-        if route is None:
-            return None
-        if route not in routes:
-            policy = policies.get(route.app_id, DEFAULT_POLICY)
-            routes[route] = replace(route, policy=policy)
-        return routes[route]
+    def route(
+        app_id: str, hosts: tuple[HostEntry, ...], shares: tuple[int, ...], _: AppPolicy
+    ) -> Route:
+        return Route(app_id, hosts, shares, policies.get(app_id, DEFAULT_POLICY))
 
-    Snapshot.lookup = lookup  # type: ignore[method-assign]
+    def snapshot(*parts: Any) -> Snapshot:
+        if not parts:
+            return Snapshot()
+        labels, hostnames, apps, bases, *rest = parts
+        some_labels, some_hostnames = labels.edit(), hostnames.edit()
+        for name, of in other.items():
+            label, _, base = name.partition(b".")
+            app = labels.get(of.partition(b".")[0])
+            if app is not None and base in bases:
+                some_labels.put(label, app)
+            elif app is not None:
+                some_hostnames.put(name, app)
+        return Snapshot(some_labels.done(), some_hostnames.done(), apps, bases, *rest)
+
+    # Where they are made, which is Python's: what is compiled cannot be put aside.
+    vars(table).update(Route=route, Snapshot=snapshot)
     return cli.main(argv)
 
 

@@ -63,7 +63,8 @@ class Phase:
 class Paced:
     """Starts the traffic: `count` hosts with an app each, `rate` requests a second in all.
 
-    Every `fresh`th request has a connection of its own. Runs until `stop`; `phase` begins a new
+    Every `fresh`th request has a connection of its own, and so has one that finds all others busy;
+    `spare` are opened to begin with. Runs until `stop`; `phase` begins a new
     one and returns what the last one was.
     """
 
@@ -75,6 +76,7 @@ class Paced:
         rate: float = 500.0,
         count: int = 2,
         fresh: int = 20,
+        spare: int = 0,
         source: str = "127.0.0.1",
     ) -> None:
         self.hosts = [
@@ -88,6 +90,7 @@ class Paced:
             "gateway": gateway.port,
             "rate": rate,
             "fresh": fresh,
+            "spare": spare,
             "source": source,
             "hosts": [
                 {
@@ -243,8 +246,10 @@ class _Client:
         self._number = 0
 
     async def run(self) -> None:
-        start, number = time.perf_counter(), 0
-        looked = start
+        start = looked = time.perf_counter()
+        for number in range(1, self._plan["spare"] + 1):
+            self._send(number, start)
+        number = 0
         while True:
             now = time.perf_counter()
             while (due := start + number / self._plan["rate"]) <= now:

@@ -84,7 +84,7 @@ def run(case: Case, args: argparse.Namespace) -> tuple[str, list[str]]:
     Limited.limit = case.limit
     try:
         with alone(cluster, case.changes, Limited) as gateway:
-            paced = Paced(cluster, gateway, rate=100, fresh=_NEVER, source="127.0.1.1")
+            paced = Paced(cluster, gateway, rate=100, fresh=_NEVER, spare=8, source="127.0.1.1")
             before = paced.during(2.0)
             held = _others(gateway)
             peak, log = Peak(gateway), len(gateway.log())

@@ -287,11 +287,12 @@ async def test_a_flood_leaves_the_loop_its_turns() -> None:
         running(server.url, handler=handler) as (bus, _),
     ):
         await raw_publish(server, b"PUB t.a 2\r\nhi\r\n" * count)
-        last = time.monotonic()
+        # Of this thread's own time: what others do on this machine is not the loop's doing.
+        last = time.thread_time()
         while busy < count * sum(range(500)):
             await asyncio.sleep(0)
-            gaps.append(time.monotonic() - last)
-            last = time.monotonic()
+            gaps.append(time.thread_time() - last)
+            last = time.thread_time()
         assert bus.counters["drops"] == 0
     assert max(gaps) < 0.25
 

@@ -17,6 +17,7 @@ from smartgw.peers.links import PeerLinks
 from smartgw.proxy import headers
 from smartgw.proxy.deadlines import Deadlines
 from smartgw.proxy.dialler import ConnectFailed
+from smartgw.proxy.outlet import Turn
 from smartgw.proxy.upstream import UpstreamConnection
 from smartgw.routing.forwarding import Keyring
 from smartgw_hosts.challenge import Proof, Verdict
@@ -107,6 +108,7 @@ class Path:
 
     def __init__(self, pools: Pools) -> None:
         self.pools = pools
+        self.turn = Turn(asyncio.get_running_loop())
         self.counters = SimpleNamespace(
             upstream_connections=0, upstream_connections_total=0, links_opened=0
         )
