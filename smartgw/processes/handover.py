@@ -104,7 +104,7 @@ class Offer:
                     if await self._serve(peer):
                         return
                 except (OSError, ValueError, TimeoutError) as error:
-                    _log.warning("handover: the next generation is gone: %s", error)
+                    _log.warning("handover: the next generation is gone (%s); going on", error)
 
     async def _serve(self, peer: socket.socket) -> bool:
         """Talk to a next generation; True when it has taken over."""
