@@ -137,7 +137,7 @@ def test_what_cannot_be_replayed(
     copy.write_bytes(data[:-7])
     whole = len(lines) if data.endswith(b"\n") else len(lines) - 1
     assert table(copy)["line"] in (whole - 1, whole)
-    lines[2] = lines[2].replace(b"1", b"2", 1)
+    lines[2] = lines[2].replace(b'["', b'["x', 1)
     copy.write_bytes(b"".join(lines))
     code, _, err = replay(copy)
     assert code == 1
