@@ -61,6 +61,13 @@ _OF_A_PEER = {
 """What a failure is called when it is not a host of ours that it happened with."""
 _OURS = frozenset((Reason.OVERLOADED, Reason.NO_UPSTREAM))
 """Unless a peer tells of them: we have no room for a connection there, or it is off the list."""
+_NO_HOST = frozenset(
+    (
+        *(Reason.NO_UPSTREAM, Reason.NOT_READY, Reason.CONNECT_TIMEOUT),
+        *(Reason.UPSTREAM_REFUSED, Reason.UPSTREAM_UNPROVEN),
+    )
+)
+"""Of a peer's gateway: no host of it had the request, so to send it elsewhere doubles no work."""
 _SENT = {b"none": Sent.NONE, b"partial": Sent.PARTIAL, b"full": Sent.FULL}
 
 _log = logging.getLogger(__name__)
@@ -237,7 +244,7 @@ class Forwards:
             exchange.failure = _OF_A_PEER.get(reason, reason) if peers else reason
         if course.then(outcome) is not Then.NEXT:
             return None
-        sent = exchange.sent is not Sent.NONE
+        sent = exchange.sent is not Sent.NONE and not (spoke and reason in _NO_HOST)
         now = self._path.pools.loop.time()
         attempt = course.next(now, again=_again(exchange), sent=sent)
         if attempt is not None and sent:

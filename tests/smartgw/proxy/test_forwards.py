@@ -288,6 +288,18 @@ def test_an_app_that_its_owner_does_not_know_is_served_here(three: Wired) -> Non
     assert three.ask("c1", app, "/r", "POST").status == 503
 
 
+def test_reads_that_no_host_of_the_owner_had_are_no_retries(three: Wired) -> None:
+    """5.2: the budget keeps a dead cluster from doubling work, and where nobody worked all reads
+    are served elsewhere, however many there are.
+    """
+    app = three.app("c2")
+    three.hosts_of(app, "c1")
+    answers = [three.ask("c1", app, f"/{number}") for number in range(300)]
+    assert {(answer.status, answer.one("x-failover-cluster")) for answer in answers} == {
+        (200, "c1")
+    }
+
+
 def owner_of(three: Wired, app: str) -> str | None:
     return parse(list_text(*(three.entry(one) for one in three.urls))).owner(app)
 
