@@ -18,8 +18,6 @@ from nats.protocol.parser import Parser
 
 UNSENT_BYTES = 1 << 20
 """Written and not yet taken by the kernel: more waits only for a peer that does not read."""
-
-
 PARSED_AT_ONCE = 2_048
 """Bytes, a few messages: all that one read may bring would hold the loop for milliseconds."""
 

@@ -74,20 +74,30 @@ class Doors:
         self._returning = self._loop.create_task(self._accept_all())
 
     async def _accept_all(self) -> None:
-        for door in self._doors:
-            await self._accept(door)
-        self._returning = None
+        try:
+            for door in self._doors:
+                await self._accept(door)
+        except OSError:
+            # No descriptor is free: when connections have ended there is.
+            self._returning = None
+            self.step_aside()
+        else:
+            self._returning = None
 
     async def _accept(self, door: _Door) -> None:
-        self._servers.append(
-            await self._loop.create_server(
+        sock = door.socket.dup()
+        try:
+            server = await self._loop.create_server(
                 door.make,
-                sock=door.socket.dup(),
+                sock=sock,
                 backlog=_BACKLOG,
                 ssl=door.tls,
                 ssl_handshake_timeout=None if door.tls is None else door.handshake_seconds,
             )
-        )
+        except BaseException:
+            sock.close()
+            raise
+        self._servers.append(server)
 
     def _shut(self) -> None:
         for server in self._servers:
