@@ -83,15 +83,24 @@ def is_open(address: str) -> bool:
     return True
 
 
-def leaves_nothing(facts: dict[str, Any]) -> bool:
-    """Soon: what would be left is left for ever."""
+def left_by(facts: dict[str, Any]) -> list[str]:
+    """The processes and ports that a demo has left behind; what is left, is left for ever."""
     addresses = [c[key] for c in facts["clusters"] for key in ("http", "internal", "nats")]
-    deadline = time.monotonic() + 10.0
-    while time.monotonic() < deadline:
-        if not any(map(is_alive, pids(facts))) and not any(map(is_open, addresses)):
-            return True
+    deadline = time.monotonic() + 30.0
+    while True:
+        left = [f"process {pid}: {command(pid)}" for pid in pids(facts) if is_alive(pid)]
+        left += [f"port {address}" for address in addresses if is_open(address)]
+        if not left or time.monotonic() > deadline:
+            return left
         time.sleep(0.02)
-    return False
+
+
+def command(pid: int) -> str:
+    """The command line of a process, as far as it can still be told."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
 
 
 def slowness() -> float:

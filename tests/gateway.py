@@ -41,12 +41,17 @@ TABLE_SECONDS = 0.04
 Config = Mapping[str, Mapping[str, object] | object]
 
 
-def wait_until(condition: Callable[[], object], within: float = 20.0, what: str = "") -> None:
-    """Poll until `condition()` is true. Raises TimeoutError that says `what` was awaited."""
+def wait_until(
+    condition: Callable[[], object], within: float = 20.0, what: str | Callable[[], object] = ""
+) -> None:
+    """Poll until `condition()` is true. Raises TimeoutError that says `what` was awaited, or what
+    that call returns then.
+    """
     until = time.monotonic() + within
     while not condition():
         if time.monotonic() > until:
-            raise TimeoutError(f"not within {within} s: {what or condition}")
+            told = what() if callable(what) else what
+            raise TimeoutError(f"not within {within} s: {told or condition}")
         time.sleep(0.01)
 
 
@@ -221,7 +226,11 @@ class Gateway(Server):
             fields["Content-Type"] = "application/json"
         try:
             data = None if body is None else json.dumps(body)
-            connection.request(method, path, data, fields)
+            try:
+                connection.request(method, path, data, fields)
+            except ConnectionRefusedError as error:
+                error.add_note(f"port {self.internal_port} of {self.folder}: {self.log()[-2000:]}")
+                raise
             response = connection.getresponse()
             return response.status, response.read()
         finally:
@@ -246,6 +255,10 @@ class Gateway(Server):
     def state(self, host_id: str) -> str:
         """State of a host, "" when it is unknown."""
         return str(self.hosts().get(host_id, {}).get("state", ""))
+
+    def reason(self, host_id: str) -> str:
+        """Why a host is not routed to, "" when it is or when it is unknown."""
+        return str(self.hosts().get(host_id, {}).get("reason", ""))
 
     def rss(self) -> int:
         """Resident bytes of the process."""
@@ -427,7 +440,7 @@ class Cluster:
             for host in hosts:
                 wait_until(
                     partial(_is_healthy, gateway, host),
-                    what=f"{host.host_id} healthy: {gateway.hosts().get(host.host_id)}",
+                    what=partial(_about, gateway, host),
                 )
         time.sleep(TABLE_SECONDS)
 
@@ -447,6 +460,10 @@ class Cluster:
         while not self._stop.wait(0.5):
             for host in list(self.beating):
                 host.publish(Kind.HEARTBEAT)
+
+
+def _about(gateway: Gateway, host: Host) -> str:
+    return f"{host.host_id} healthy: {gateway.hosts().get(host.host_id)}"
 
 
 def _is_healthy(gateway: Gateway, host: Host) -> bool:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from smartgw_hosts.identity import Identity, PublicKey
+from tests.listening import stop_listening
 
 
 def cluster_key(number: int) -> PublicKey:
@@ -73,8 +74,8 @@ class ScriptedValidator:
     async def stop(self) -> None:
         """Refuse connections from now on."""
         if self._server is not None:
-            self._server.close()
-            self._server = None
+            server, self._server = self._server, None
+            await stop_listening(server)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -293,7 +293,11 @@ class Forwards:
             # It is theirs to know how much had left for a host.
             exchange.sent = _SENT.get(told.sent, exchange.sent)
             off = _OUTCOMES.get(told.failed) is Outcome.SUSPENDED
-            self._path.refuse(exchange, told.failed if off else self.as_ours(exchange, told.failed))
+            # It had all that was left of the deadline, and its clock may be ahead of ours.
+            late = told.failed is Reason.UPSTREAM_TIMEOUT and exchange.due >= exchange.until
+            theirs = off or late
+            reason = told.failed if theirs else self.as_ours(exchange, told.failed)
+            self._path.refuse(exchange, reason)
         return False
 
     def _misplaced(self, exchange: Exchange) -> None:

@@ -24,6 +24,7 @@ from nacl.utils import random as random_bytes
 
 from smartgw_hosts.bus import Bus, BusAway
 from smartgw_hosts.bus_connection import BusAddress
+from tests.listening import listening
 from tests.servers import Nats, free_port
 
 Got = list[tuple[str, bytes]]
@@ -412,8 +413,8 @@ async def test_a_read_loop_that_ended_is_replaced() -> None:
         writer.close()
 
     async with (
-        await asyncio.start_server(visit, "127.0.0.1") as fake,
-        running(f"nats://127.0.0.1:{fake.sockets[0].getsockname()[1]}") as (bus, _),
+        listening(visit) as port,
+        running(f"nats://127.0.0.1:{port}") as (bus, _),
     ):
         assert bus.publish("t.a", b"")
         await until(lambda: visits == 2 and bus.connected)
@@ -467,8 +468,8 @@ async def test_tls_is_never_given_up(caplog: pytest.LogCaptureFixture) -> None:
         seen += await reader.read(1000)
         writer.close()
 
-    async with await asyncio.start_server(visit, "127.0.0.1") as fake:
-        url = f"tls://user:hidden@127.0.0.1:{fake.sockets[0].getsockname()[1]}"
+    async with listening(visit) as port:
+        url = f"tls://user:hidden@127.0.0.1:{port}"
         async with running(url, up=False) as (bus, _):
             await until(lambda: bus.counters["dial_failures"] >= 1)
     assert seen == b""

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, WSMsgType
 
-from tests.demos import Demo, ask, is_alive, is_open, leaves_nothing, pids, slowness
+from tests.demos import Demo, ask, is_alive, is_open, left_by, pids, slowness
 
 pytestmark = pytest.mark.skipif(
     find_spec("smartgw.app") is None, reason="the gateway itself is not there yet"
@@ -241,7 +241,7 @@ def test_the_end_leaves_no_process_and_no_port(tmp_path: Path, number: signal.Si
         demo.process.send_signal(number)
         _, errors = demo.process.communicate(timeout=20)
         assert demo.process.returncode == 0, errors
-        assert leaves_nothing(facts)
+        assert left_by(facts) == []
         assert errors == ""
         assert not (tmp_path / "demo.json").exists()
 
@@ -253,12 +253,12 @@ def test_sigkill_leaves_no_process_and_no_port(tmp_path: Path) -> None:
         demo.process.kill()
         demo.process.wait()
         assert len(pids(facts)) == 8
-        assert leaves_nothing(facts)
+        assert left_by(facts) == []
     with Demo(tmp_path, "--port", "0", "--hosts", "1", "--clusters", "1") as demo:
         facts = demo.ready().facts()
         demo.process.terminate()
         demo.process.communicate(timeout=20)
-        assert leaves_nothing(facts)
+        assert left_by(facts) == []
 
 
 def test_a_taken_port_is_left_alone_and_a_dead_child_is_reported(tmp_path: Path) -> None:

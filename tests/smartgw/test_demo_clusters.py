@@ -15,7 +15,7 @@ import pytest
 
 from smartgw_hosts.clusters import parse
 from smartgw_hosts.owner import owner
-from tests.demos import Demo, ask, ask_fully, is_alive, leaves_nothing, pids
+from tests.demos import Demo, ask, ask_fully, is_alive, left_by, pids
 from tests.gateway import wait_until
 
 IDS = ["east", "north", "west"]
@@ -228,4 +228,4 @@ def test_three_clusters_leave_nothing_behind(tmp_path: Path) -> None:
         demo.process.send_signal(signal.SIGINT)
         demo.process.communicate(timeout=30)
         assert demo.process.returncode == 0
-        assert leaves_nothing(facts)
+        assert left_by(facts) == []

@@ -18,6 +18,7 @@ from smartgw.admission import store_places
 from smartgw.admission.breaker import Fault
 from smartgw.admission.store_connection import StoreError
 from smartgw.admission.store_places import Address, Places
+from tests.listening import listening, stop_listening
 from tests.servers import Valkey, free_port
 from tests.smartgw.admission.asking import asking, until
 
@@ -199,7 +200,7 @@ async def test_tls_with_an_authority_of_its_own(tmp_path: Path) -> None:
             with pytest.raises(StoreError) as raised:
                 await store_places.connect(Places("server", (Address(host, port),), tls=tls), "c1")
             assert raised.value.fault is Fault.TLS
-        end.close()
+        await stop_listening(end)
         await asyncio.sleep(0.05)
 
 
@@ -239,13 +240,11 @@ async def test_what_is_no_address(answer: bytes) -> None:
         await writer.drain()
         writer.close()
 
-    end = await asyncio.start_server(say, "127.0.0.1", 0)
-    address = Address("127.0.0.1", end.sockets[0].getsockname()[1])
-    for places in (
-        Places("sentinel", (address,), primary="counters"),
-        Places("cluster", (address,)),
-    ):
-        with pytest.raises(StoreError):
-            await store_places.connect(places, "c1")
-    end.close()
-    await end.wait_closed()
+    async with listening(say) as port:
+        address = Address("127.0.0.1", port)
+        for places in (
+            Places("sentinel", (address,), primary="counters"),
+            Places("cluster", (address,)),
+        ):
+            with pytest.raises(StoreError):
+                await store_places.connect(places, "c1")

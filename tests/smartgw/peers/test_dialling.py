@@ -24,6 +24,7 @@ from smartgw_hosts.challenge import Proof, Verdict
 from smartgw_hosts.clusters import Gateway, parse
 from smartgw_hosts.http1 import Bounds
 from tests.forwarders import cluster_key, entry, list_text
+from tests.listening import listening
 
 AWAY, SOUND = 7001, 7002
 
@@ -173,15 +174,13 @@ async def test_an_answer_that_breaks_off_is_its_apps_fault(said: bytes, failing:
         writer.write(said)
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    pools = Connecting()
-    links, link = linked(pools, server.sockets[0].getsockname()[1])
-    try:
-        async with asyncio.timeout(5):
-            link.take(Waiting())
-            await pools.path.told
-        assert bool(link._gates[0].failing) is failing
-    finally:
-        links.close()
-        server.close()
-        await server.wait_closed()
+    async with listening(serve) as port:
+        pools = Connecting()
+        links, link = linked(pools, port)
+        try:
+            async with asyncio.timeout(5):
+                link.take(Waiting())
+                await pools.path.told
+            assert bool(link._gates[0].failing) is failing
+        finally:
+            links.close()

@@ -14,10 +14,10 @@ from tests.smartgw.proxy.test_streaming import (
     BODY,
     GROWTH,
     MIB,
-    Peak,
     download,
+    settled_growth,
     sink_and_source,
-    upload,
+    upload_held,
 )
 
 
@@ -50,9 +50,7 @@ def test_300_mib_down_with_a_stalled_reader(clusters: Federation, host: Host) ->
     entry, owner = clusters.gateways["c1"], clusters.gateways["c2"]
     for _ in range(3):
         download(entry, host, 32 * MIB, 0.3)
-    with Peak(entry) as here, Peak(owner) as there:
-        download(entry, host, BODY, 1.0)
-    assert max(here.growth, there.growth) < GROWTH, (here.growth / MIB, there.growth / MIB)
+    assert settled_growth(lambda: download(entry, host, BODY, 1.0), entry, owner) < GROWTH
 
 
 def test_300_mib_up_with_a_stalled_host(
@@ -61,13 +59,8 @@ def test_300_mib_up_with_a_stalled_host(
     """3.6, 4.5: 300 MiB through a forward to a host that reads nothing for a while."""
     entry, owner = clusters.gateways["c1"], clusters.gateways["c2"]
     for _ in range(3):
-        hold.clear()
-        threading.Timer(0.3, hold.set).start()
-        upload(entry, host, 32 * MIB)
-    hold.clear()
-    threading.Timer(1.0, hold.set).start()
-    with Peak(entry) as here, Peak(owner) as there:
-        upload(entry, host, BODY)
-    assert max(here.growth, there.growth) < GROWTH, (here.growth / MIB, there.growth / MIB)
+        upload_held(entry, host, 32 * MIB, hold, 0.3)
+    growth = settled_growth(lambda: upload_held(entry, host, BODY, hold, 1.0), entry, owner)
+    assert growth < GROWTH
     time.sleep(0.1)
     assert clusters.metric("c2", "smartgw_in_flight") == 0

@@ -20,6 +20,7 @@ from smartgw.routing.table import HostUpdate
 from smartgw.state.desired import Desired, Draft, Entry
 from smartgw.state.records import encode, key_of, register
 from tests.gateway import identity_of
+from tests.listening import stop_listening
 from tests.servers import free_port
 
 HOSTNAME = "shop.apps.test"
@@ -54,7 +55,7 @@ class Rig:
     async def stop(self) -> None:
         self.free.set()
         await self.traffic.stop()
-        self._server.close()
+        await stop_listening(self._server)
         await asyncio.gather(*self._served)
 
     def address(self, number: int) -> str:

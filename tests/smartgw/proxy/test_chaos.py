@@ -88,12 +88,14 @@ def test_nothing_stays(gateway: Gateway, make_host: MakeHost) -> None:
     with ThreadPoolExecutor(CLIENTS) as pool:
         for client in [pool.submit(one_client, gateway, host, seed) for seed in range(CLIENTS)]:
             client.result()
-    wait_until(lambda: traffic(gateway)["in_flight"] == 0, what=str(traffic(gateway)))
-    wait_until(lambda: traffic(gateway)["connections"] == 0, what=str(traffic(gateway)))
+    wait_until(lambda: traffic(gateway)["in_flight"] == 0, what=lambda: traffic(gateway))
+    wait_until(lambda: traffic(gateway)["connections"] == 0, what=lambda: traffic(gateway))
     for ended in (host, *others):
         ended.stop()
     # kept upstream connections go with their hosts
-    wait_until(lambda: files(gateway) <= before + 2, what=f"{before} files, now {files(gateway)}")
+    wait_until(
+        lambda: files(gateway) <= before + 2, what=lambda: f"{before} files, now {files(gateway)}"
+    )
     calm = make_host()
     assert gateway.ask(calm.hostname).status == 200
     assert "Traceback" not in gateway.log()

@@ -24,6 +24,7 @@ from smartgw_hosts.clusters import Gateway, parse
 from smartgw_hosts.http1 import Bounds
 from tests.forwarders import cluster_key, entry, list_text
 from tests.gateway import identity_of
+from tests.listening import stop_listening
 from tests.servers import free_port
 
 SETTINGS = {
@@ -126,7 +127,7 @@ async def room(most: int) -> AsyncIterator[Room]:
     finally:
         made.links.close()
         await made.pools.close()
-        server.close()
+        await stop_listening(server)
         await server.wait_closed()
         await asyncio.gather(*(task for task in serving if task is not None))
 
