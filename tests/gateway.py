@@ -218,6 +218,12 @@ class Gateway(Server):
             return self.internal("/readyz")[0] == 200
         return False
 
+    def stop(self) -> None:
+        # No host of the cluster waits for one that is gone.
+        with contextlib.suppress(ValueError):
+            self.cluster.gateways.remove(self)
+        super().stop()
+
     def internal(self, path: str, method: str = "GET", body: object = None) -> tuple[int, bytes]:
         """Status and body of a request at the internal listener, by the machine's operator."""
         connection = http.client.HTTPConnection("127.0.0.1", self.internal_port, timeout=5)
@@ -403,7 +409,6 @@ class Cluster:
 
     def drop(self, gateway: Gateway) -> None:
         """End one gateway."""
-        self.gateways.remove(gateway)
         gateway.stop()
 
     def new_host_id(self) -> str:
@@ -451,7 +456,7 @@ class Cluster:
         for host in self.hosts:
             host.upstream.close()
         self.bus.close()
-        for gateway in self.gateways:
+        for gateway in list(self.gateways):
             gateway.stop()
         if self._owns_nats:
             self.nats.stop()

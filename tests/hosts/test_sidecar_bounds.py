@@ -90,7 +90,10 @@ def test_no_crowd_keeps_a_gateway_out() -> None:
             crowd[-1].send(b"POST / HTTP/1.1\r\nHost: s\r\nContent-Length: 9\r\n\r\n")
         within(2, lambda: running.sidecar.connections == 2)
         gateways: list[Downstream] = []
-        crowd.pop(0).reset()
+        # Which two of them, is a matter of who spoke before others came.
+        held = [client for client in crowd if not client.closed(0.2)]
+        assert len(held) == 2
+        held[0].reset()
         for _ in range(6):
             within(2, lambda: running.sidecar.connections == 1 + len(gateways))
             gateways.append(running.connect())

@@ -61,10 +61,7 @@ def shared(cluster: Cluster, log: Path) -> Iterator[PolicyGateway]:
     made.policies.write_text(json.dumps({"apps": policies, "hostnames": {}}))
     with made as gateway:
         cluster.gateways.append(gateway)
-        try:
-            yield gateway
-        finally:
-            cluster.gateways.remove(gateway)
+        yield gateway
 
 
 @pytest.fixture(scope="module")

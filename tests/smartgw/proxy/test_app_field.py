@@ -19,10 +19,7 @@ def shared(cluster: Cluster) -> Iterator[PolicyGateway]:
     own = f"{APP}.{BASE_DOMAIN}"
     with PolicyGateway(cluster, {}, hostnames={ALIAS: own, CUSTOM: own}) as gateway:
         cluster.gateways.append(gateway)
-        try:
-            yield gateway
-        finally:
-            cluster.gateways.remove(gateway)
+        yield gateway
 
 
 @pytest.mark.parametrize("hostname", [ALIAS, CUSTOM])

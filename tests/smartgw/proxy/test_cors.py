@@ -32,10 +32,7 @@ def shared(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     log = tmp_path_factory.mktemp("cors") / "access.log"
     with PolicyGateway(cluster, POLICIES, {"log": {"access": str(log)}}) as gateway:
         cluster.gateways.append(gateway)
-        try:
-            yield gateway
-        finally:
-            cluster.gateways.remove(gateway)
+        yield gateway
 
 
 def fields(answer: Answer) -> dict[str, str]:

@@ -17,6 +17,8 @@ from tests.wires import Wired, answering_as, arrived
 READS = ("GET", "HEAD", "OPTIONS")
 WRITES = ("POST", "PUT", "PATCH", "DELETE", "PROPFIND")
 DEADLINE = 2.5
+# Less than two of them, with room for a busy machine.
+LATE = 1.8 * DEADLINE
 # What each mode of a wire is to a request whose link has to be opened.
 AWAY = {"refuse": 502, "reset": 502, "die": 502, "drop": 504, "hang": 504, "mute": 504}
 
@@ -88,7 +90,7 @@ def test_a_write_that_left_and_was_not_answered_goes_nowhere_else(
     answer = three.ask("c1", app, "/w", "POST", body=b"x" * 100)
     assert answer.status == status
     assert answer.one("x-smartgw-request-sent") == "full"
-    assert time.monotonic() - begun < DEADLINE + 0.5
+    assert time.monotonic() - begun < LATE
     assert [arrived(host, "/w") for host in hosts.values()] == [0, 1, 0]
 
 
@@ -159,7 +161,7 @@ def test_a_read_that_nobody_serves_here_goes_to_a_peer(three: Wired, how: str, m
     assert (answer.status, answer.one("x-host-of")) == (200, first)
     assert answer.one("x-failover-cluster") == first
     if how == "hanging":
-        assert time.monotonic() - begun < 0.4 * DEADLINE + 0.5
+        assert time.monotonic() - begun < 0.8 * DEADLINE
 
 
 # ---- row 3: the owner cannot be reached ----
@@ -353,6 +355,6 @@ def test_past_the_deadline_nobody_is_asked(three: Wired) -> None:
     answer = three.ask("c1", app, "/r")
     took = time.monotonic() - begun
     assert answer.status == 504
-    assert DEADLINE - 0.1 < took < DEADLINE + 0.4
+    assert DEADLINE - 0.1 < took < LATE
     # 40 % for the owner, 40 % for our own, the rest for the third.
     assert [arrived(hosts[one], "/r") for one in hosts] == [1, 1, 1]

@@ -22,6 +22,9 @@ from tests.upstreams import HANDSHAKE, Connection, Request, accept, each
 from tests.wires import Wired, answering_as, arrived
 
 DEADLINE = 2.5
+# Less than two of them, and than the share of one attempt, with room for a busy machine.
+LATE = 1.8 * DEADLINE
+AT_ONCE = 0.35 * DEADLINE
 OWN = "gateway.example"
 SETTINGS: dict[str, Any] = {
     "hostnames": [OWN],
@@ -389,7 +392,7 @@ def test_a_421_is_followed_within_the_same_deadline(three: Wired) -> None:
     begun = time.monotonic()
     answer = three.ask("c1", app, "/w", "POST", body=b"x")
     assert answer.status == 504
-    assert time.monotonic() - begun < DEADLINE * 1.5
+    assert time.monotonic() - begun < LATE
     assert arrived(owner, "/w") == 1
 
 
@@ -412,7 +415,7 @@ def test_a_421_for_a_body_that_is_gone_is_503(three: Wired) -> None:
     begun = time.monotonic()
     answer = three.ask("c1", app, "/w", "POST", body=b"x" * 200_000)
     assert answer.status == 503
-    assert time.monotonic() - begun < 1.0
+    assert time.monotonic() - begun < DEADLINE
 
 
 def test_a_forward_that_meets_421_is_503(three: Wired) -> None:
@@ -526,7 +529,7 @@ def test_a_read_in_the_middle_of_its_body_is_not_sent_again(three: Wired, then: 
         answer = client.answer()
     took = time.monotonic() - begun
     assert answer.status == (504 if then == "hang" else 502)
-    assert took < DEADLINE + 0.4
+    assert took < LATE
     if then == "hang":
         # Nobody else would be asked, so it was not cut short either.
         assert took > DEADLINE - 0.1
@@ -604,7 +607,7 @@ def test_a_write_ends_at_its_deadline_whenever_its_body_came(three: Wired, mode:
         begun = time.monotonic()
         client.send(b"def")
         assert client.answer().status == 504
-    assert time.monotonic() - begun < DEADLINE + 0.4
+    assert time.monotonic() - begun < LATE
 
 
 def test_hosts_whose_syn_is_dropped_leave_time_for_peers(three: Wired) -> None:
@@ -674,7 +677,7 @@ def test_a_peer_that_accepts_and_says_nothing_is_set_aside(three: Wired) -> None
     assert [status for status, _ in results] == [200] * 40
     assert three.metric("c1", "smartgw_peers_set_aside_total") >= 1
     # Those that came when it was aside waited for nothing.
-    assert sum(took < 0.3 for _, took in results[20:]) >= 18
+    assert sum(took < AT_ONCE for _, took in results[20:]) >= 18
     results.clear()
     threads = [threading.Thread(target=ask, args=("POST",)) for _ in range(40)]
     for thread in threads:
@@ -682,7 +685,7 @@ def test_a_peer_that_accepts_and_says_nothing_is_set_aside(three: Wired) -> None
     for thread in threads:
         thread.join()
     assert {status for status, _ in results} <= {502, 504}
-    assert sum(took < 0.3 for _, took in results) >= 25
+    assert sum(took < AT_ONCE for _, took in results) >= 25
     wait_until(lambda: three.metric("c1", "smartgw_in_flight") == 0, what="nothing pending")
 
 

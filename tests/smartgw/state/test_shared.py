@@ -91,8 +91,7 @@ def test_what_is_decided_of_an_app(cluster: Cluster, workers: int) -> None:
     delete(cluster, app_key("shop"))
     wait_reason(gateways, hostnames[2], "unknown_host")
     assert reason(gateways[0], hostnames[0]) == ""
-    digests = {readiness(gateway)["state"]["digest"] for gateway in gateways}
-    assert len(digests) == 1
+    wait_until(lambda: len({readiness(one)["state"]["digest"] for one in gateways}) == 1)
     host.stop()
 
 
