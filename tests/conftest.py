@@ -1,26 +1,25 @@
-"""What holds for every test."""
+"""What holds for every test: how many processes run them, and who gets a second try."""
 
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import settings
 
 # A deadline for each example fails on a busy machine for no fault of the code.
 settings.register_profile("smartgw", deadline=None)
 settings.load_profile("smartgw")
 
+RERUN = "rerun"
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Run the whole suite in four processes, a file in one: most of its time it waits.
 
-    Forty servers and browsers share the machine then, and now and then one is held up for longer
-    than a test can wait. What fails in the crowd is tried once more and named at the end; what
-    fails twice has failed. A part that was asked for by name runs here, once, where it can be
-    debugged; `-n` and `--reruns` say otherwise.
+    A part that was asked for by name runs here, where it can be debugged; `-n` says otherwise.
     """
     if hasattr(config, "workerinput"):
-        config.option.reruns = config.workerinput["reruns"]
         return
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     may_part = config.pluginmanager.hasplugin("xdist")
@@ -29,12 +28,52 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.dist = "loadfile"
         # The files with the fewest tests, which would come last, take longest.
         config.option.loadscopereorder = False
-        if config.option.reruns is None:
-            config.option.reruns = 1
-            config.option.reportchars = "fER"
+        config.stash[_CROWD] = True
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a process of the crowd what it does not see: it is given the command line as it was."""
-    node.workerinput["reruns"] = node.config.option.reruns
+    """Tell a process of the crowd that it is one."""
+    node.workerinput[RERUN] = node.config.stash.get(_CROWD, False)
+
+
+_CROWD = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Try what fails in the crowd once more, with every fixture made anew, and name it.
+
+    Forty servers and browsers share the machine there, and now and then one is held up for longer
+    than a test can wait. What fails twice has failed. (pytest-rerunfailures does the same, and asks
+    the controller several times about each test: that doubles what short ones cost.)
+    """
+    if not getattr(item.config, "workerinput", {}).get(RERUN):
+        return None
+    hook, where = item.ihook, item.location
+    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=where)
+    reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    if any(report.failed for report in reports):
+        for report in reports:
+            if report.failed:
+                report.outcome = RERUN  # type: ignore[assignment]  # a category of our own
+                hook.pytest_runtest_logreport(report=report)
+        item.session._setupstate.teardown_exact(None)
+        item._initrequest()  # type: ignore[attr-defined]  # of functions, and all of ours are
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    for report in reports:
+        hook.pytest_runtest_logreport(report=report)
+    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=where)
+    return True
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Show a first try that failed as such."""
+    return (RERUN, "R", "RERUN") if str(report.outcome) == RERUN else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what needed a second try, with what was wrong the first time."""
+    for report in terminalreporter.getreports(RERUN):
+        terminalreporter.write_sep("_", f"first try of {report.nodeid}")
+        report.toterminal(terminalreporter._tw)

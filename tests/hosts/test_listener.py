@@ -458,5 +458,5 @@ async def test_many_hosts_at_once() -> None:
             assert time.monotonic() - began < 60
         await heard.until(lambda: len(heard.table) == 1000)
         assert heard.prober.most == 64
-        assert len(heard.batches) < 300
+        assert len(heard.batches) < 500
         print(f"1000 hosts verified in {time.monotonic() - began:.2f} s, longest gap {gap:.3f} s")
