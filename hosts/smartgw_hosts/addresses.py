@@ -78,11 +78,12 @@ class Address:
         return f"{self.scheme}://{self.authority}"
 
 
+@lru_cache(maxsize=16_384)
 def parse_address(text: str) -> Address:
     """Read an announced address: http or https, host and port, at most a `/` behind them.
 
     Raises AddressRefused for everything else (contract 2.5). Says nothing of whether it may
-    be dialled: `endpoints` does.
+    be dialled: `endpoints` does. Remembered, because every heartbeat carries its host's address.
     """
     if len(text) > ADDRESS_CHARACTERS:
         raise AddressRefused(f"is longer than {ADDRESS_CHARACTERS} characters")
@@ -113,7 +114,8 @@ def endpoints(
     """
     chosen: dict[Endpoint, None] = {}
     refusals: dict[str, None] = {}
-    for ip in (address.ip,) if address.ip is not None else resolved:
+    literal = address.ip
+    for ip in resolved if literal is None else (literal,):
         refusal = permitted(ip, address.port, networks, own)
         if refusal is None:
             chosen[Endpoint(str(ip_address(ip)), address.port)] = None

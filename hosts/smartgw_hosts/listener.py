@@ -35,7 +35,7 @@ from smartgw_hosts.records import (
 
 PROOFS: Final = 64
 """Verifications under way at once: 10,000 new hosts must not take the loop from traffic (1.8)."""
-PROOF_RATE: Final = 500.0
+PROOF_RATE: Final = 400.0
 """Verifications begun in a second, for the same reason: 64 answers at once would hold the loop."""
 PROOF_BURST: Final = 2.0
 """Those that may begin at the same moment."""
