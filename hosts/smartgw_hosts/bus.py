@@ -28,10 +28,12 @@ Handler = Callable[[str, bytes], None]
 
 QUEUED_BYTES = 32 << 20
 """Received and not yet handled, of all subscriptions together."""
-BATCH_SECONDS = 0.000_25
-"""A batch of handlers holds the loop no longer than this before other work has its turn."""
-LONG_BATCH_SECONDS = 0.001
+TURN_SECONDS = 0.000_04
+"""Handlers hold the loop no longer than this, or one message, before other work has its turn."""
+LONG_TURN_SECONDS = 0.001
 """The same where more than half of what may wait does: else some would be dropped."""
+BATCH_SECONDS = 0.000_25
+"""What turns that follow each other take together before a pause."""
 PAUSE_SECONDS = 0.001
 """Between two batches. A request passes the loop several times, so a turn is not enough for it."""
 DISCOVERED = 16
@@ -106,6 +108,7 @@ class Bus:
         self._queue: deque[tuple[_Feed, Delivery] | asyncio.Future[None]] = deque()
         self._queued_bytes = 0
         self._scheduled = False
+        self._spent = 0.0
         self._connection: Connection | None = None
         self._lost_at: float | None = None  # monotonic; None before the first connection
         self._task: asyncio.Task[None] | None = None
@@ -311,27 +314,37 @@ class Bus:
         self._queue.append((feed, Delivery(said[0], payload, said[1], headers or b"")))
         if not self._scheduled:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._handle_batch)
+            asyncio.get_running_loop().call_soon(self._handle)
 
-    def _handle_batch(self) -> None:
-        hurry = self.hurry
-        pressing = hurry or any(2 * feed.queued > feed.limit for feed in self._feeds.values())
-        end = time.monotonic() + (LONG_BATCH_SECONDS if pressing else BATCH_SECONDS)
-        while self._queue and time.monotonic() < end:
-            entry = self._queue.popleft()
-            if isinstance(entry, asyncio.Future):
-                if not entry.done():
-                    entry.set_result(None)
-                continue
-            feed, delivery = entry
-            feed.queued -= 1
-            self._queued_bytes -= len(delivery.payload) + len(delivery.headers)
-            try:
-                feed.handler(delivery)
-            except Exception as error:
-                self.counters["handler_errors"] += 1
-                self._say(logging.ERROR, "handler", "bus: a handler failed", error=error)
+    def _handle(self) -> None:
+        """Work off what has come, in turns of the loop; after some of them others have a pause."""
+        pressing = self.hurry or any(2 * feed.queued > feed.limit for feed in self._feeds.values())
+        begun = now = time.monotonic()
+        end = begun + (LONG_TURN_SECONDS if pressing else TURN_SECONDS)
+        while self._queue and now < end:
+            self._handle_one()
+            now = time.monotonic()
+        self._spent += now - begun
         self._scheduled = bool(self._queue)
+        loop = asyncio.get_running_loop()
+        if self._scheduled and (self.hurry or self._spent < BATCH_SECONDS):
+            loop.call_soon(self._handle)
+            return
+        self._spent = 0.0
         if self._scheduled:
-            loop = asyncio.get_running_loop()
-            loop.call_later(0 if hurry else PAUSE_SECONDS, self._handle_batch)
+            loop.call_later(PAUSE_SECONDS, self._handle)
+
+    def _handle_one(self) -> None:
+        entry = self._queue.popleft()
+        if isinstance(entry, asyncio.Future):
+            if not entry.done():
+                entry.set_result(None)
+            return
+        feed, delivery = entry
+        feed.queued -= 1
+        self._queued_bytes -= len(delivery.payload) + len(delivery.headers)
+        try:
+            feed.handler(delivery)
+        except Exception as error:
+            self.counters["handler_errors"] += 1
+            self._say(logging.ERROR, "handler", "bus: a handler failed", error=error)

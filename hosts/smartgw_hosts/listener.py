@@ -49,7 +49,7 @@ SLOW: Final = 1.0
 """A bus that takes this long to answer a PING was away (1.7)."""
 BATCH: Final = 0.02
 """Seconds for which changes are collected, so that many hosts make one new routing table."""
-AT_ONCE: Final = 8
+AT_ONCE: Final = 4
 """Hosts that one new table takes in; more would hold the loop for as long as a request takes."""
 PAUSE: Final = 0.001
 """Seconds of the loop that others have before the next table."""

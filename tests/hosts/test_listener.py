@@ -458,5 +458,6 @@ async def test_many_hosts_at_once() -> None:
             assert time.monotonic() - began < 60
         await heard.until(lambda: len(heard.table) == 1000)
         assert heard.prober.most == 64
-        assert len(heard.batches) < 500
+        assert len(heard.batches) < 800
+        assert max(heard.batches) > 1
         print(f"1000 hosts verified in {time.monotonic() - began:.2f} s, longest gap {gap:.3f} s")
