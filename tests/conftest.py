@@ -11,6 +11,8 @@ settings.register_profile("smartgw", deadline=None)
 settings.load_profile("smartgw")
 
 RERUN = "rerun"
+MOST_SECOND_TRIES = 3
+"""Of one process of the suite."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -38,6 +40,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 _CROWD = pytest.StashKey[bool]()
+_TRIES = pytest.StashKey[list[str]]()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -45,25 +48,37 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """Try what fails in the crowd once more, with every fixture made anew, and name it.
 
     Forty servers and browsers share the machine there, and now and then one is held up for longer
-    than a test can wait. What fails twice has failed. (pytest-rerunfailures does the same, and asks
-    the controller several times about each test: that doubles what short ones cost.)
+    than a test can wait. What fails twice has failed, and so has what fails where others did: then
+    it is not the crowd. (pytest-rerunfailures does the same, and asks the controller several times
+    about each test: that doubles what short ones cost.)
     """
     if not getattr(item.config, "workerinput", {}).get(RERUN):
         return None
+    tries = item.config.stash.setdefault(_TRIES, [])
     hook, where = item.ihook, item.location
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=where)
     reports = runtestprotocol(item, log=False, nextitem=nextitem)
-    if any(report.failed for report in reports):
-        for report in reports:
-            if report.failed:
-                report.outcome = RERUN  # type: ignore[assignment]  # a category of our own
-                hook.pytest_runtest_logreport(report=report)
-        item.session._setupstate.teardown_exact(None)
-        item._initrequest()  # type: ignore[attr-defined]  # of functions, and all of ours are
+    failed = [report for report in reports if report.failed]
+    if failed and len(tries) < MOST_SECOND_TRIES and _torn_down(item):
+        tries.append(item.nodeid)
+        for report in failed:
+            report.outcome = RERUN  # type: ignore[assignment]  # a category of our own
+            hook.pytest_runtest_logreport(report=report)
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
     for report in reports:
         hook.pytest_runtest_logreport(report=report)
     hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=where)
+    return True
+
+
+def _torn_down(item: pytest.Item) -> bool:
+    """End every fixture, so that all are made anew; False: one of them does not end as it should,
+    which is a failure of its own.
+    """
+    try:
+        item.session._setupstate.teardown_exact(None)
+    except Exception:
+        return False
     return True
 
 

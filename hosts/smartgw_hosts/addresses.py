@@ -78,13 +78,18 @@ class Address:
         return f"{self.scheme}://{self.authority}"
 
 
-@lru_cache(maxsize=16_384)
 def parse_address(text: str) -> Address:
     """Read an announced address: http or https, host and port, at most a `/` behind them.
 
     Raises AddressRefused for everything else (contract 2.5). Says nothing of whether it may
-    be dialled: `endpoints` does. Remembered, because every heartbeat carries its host's address.
+    be dialled: `endpoints` does.
     """
+    return _parse(text)
+
+
+@lru_cache(maxsize=65_536)
+def _parse(text: str) -> Address:
+    """Remembered, because every heartbeat carries its host's address."""
     if len(text) > ADDRESS_CHARACTERS:
         raise AddressRefused(f"is longer than {ADDRESS_CHARACTERS} characters")
     for pattern, fault in _FORBIDDEN:

@@ -28,14 +28,13 @@ Handler = Callable[[str, bytes], None]
 
 QUEUED_BYTES = 32 << 20
 """Received and not yet handled, of all subscriptions together."""
-TURN_SECONDS = 0.000_04
-"""Handlers hold the loop no longer than this, or one message, before other work has its turn."""
-HURRIED_TURN_SECONDS = 0.001
-"""The same while nobody waits for the loop."""
-BATCH_SECONDS = 0.000_25
-"""What turns that follow each other take together before a pause."""
-LONG_BATCH_SECONDS = 0.001
+TURN_SECONDS, BATCH_SECONDS = 0.000_04, 0.000_25
+"""So long, and for the message under way then, handlers hold the loop before other work has its
+turn; and so much turns that follow each other take together before a pause."""
+PRESSING_TURN_SECONDS, PRESSING_BATCH_SECONDS = 0.000_25, 0.001
 """The same where more than half of what may wait does: else some would be dropped."""
+HURRIED_TURN_SECONDS = 0.001
+"""The same while nobody waits for the loop; there is no pause then."""
 PAUSE_SECONDS = 0.001
 """Between two batches. A request passes the loop several times, so a turn is not enough for it."""
 DISCOVERED = 16
@@ -320,17 +319,21 @@ class Bus:
 
     def _handle(self) -> None:
         """Work off what has come, in turns of the loop; after some of them others have a pause."""
+        if self.hurry:
+            turn, batch = HURRIED_TURN_SECONDS, float("inf")
+        elif any(2 * feed.queued > feed.limit for feed in self._feeds.values()):
+            turn, batch = PRESSING_TURN_SECONDS, PRESSING_BATCH_SECONDS
+        else:
+            turn, batch = TURN_SECONDS, BATCH_SECONDS
         begun = now = time.monotonic()
-        end = begun + (HURRIED_TURN_SECONDS if self.hurry else TURN_SECONDS)
+        end = begun + turn
         while self._queue and now < end:
             self._handle_one()
             now = time.monotonic()
         self._spent += now - begun
         self._scheduled = bool(self._queue)
         loop = asyncio.get_running_loop()
-        pressing = any(2 * feed.queued > feed.limit for feed in self._feeds.values())
-        batch = LONG_BATCH_SECONDS if pressing else BATCH_SECONDS
-        if self._scheduled and (self.hurry or self._spent < batch):
+        if self._scheduled and self._spent < batch:
             loop.call_soon(self._handle)
             return
         self._spent = 0.0

@@ -48,9 +48,9 @@ Less is covered by asking the bus before a lease is over."""
 SLOW: Final = 1.0
 """A bus that takes this long to answer a PING was away (1.7)."""
 BATCH: Final = 0.02
-"""Seconds for which changes are collected, so that many hosts make one new routing table."""
+"""Seconds for which changes are collected, so that hosts that change together share tables."""
 AT_ONCE: Final = 4
-"""Hosts that one new table takes in; more would hold the loop for as long as a request takes."""
+"""Hosts that one new routing table takes in; more would hold the loop for longer than a message."""
 PAUSE: Final = 0.001
 """Seconds of the loop that others have before the next table."""
 RETRY: Final = 1.0

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _LOOKS, _LOOK_SECONDS = 40, 0.05
 # A timer of the loop may come so much too soon, and the deadline has passed all the same.
 _EARLY = 0.001
+# A peer reckons by a clock and turns of its own, so it may say so much sooner that it has passed.
+_PEER_EARLY = 0.05
 
 _OUTCOMES = {
     Reason.NO_UPSTREAM: Outcome.NOTHING,
@@ -138,7 +140,9 @@ class Forwards:
         """Return for what reason we answer ourselves, when nobody is left: that of the first
         failure, unless the deadline has passed (contract 5).
         """
-        if self._path.pools.loop.time() + _EARLY >= exchange.until:
+        of_a_peer = exchange.forward is not None and reason is Reason.UPSTREAM_TIMEOUT
+        early = _PEER_EARLY if of_a_peer else _EARLY
+        if self._path.pools.loop.time() + early >= exchange.until:
             reason = Reason.UPSTREAM_TIMEOUT
         elif exchange.failure is not None:
             return exchange.failure
@@ -293,11 +297,7 @@ class Forwards:
             # It is theirs to know how much had left for a host.
             exchange.sent = _SENT.get(told.sent, exchange.sent)
             off = _OUTCOMES.get(told.failed) is Outcome.SUSPENDED
-            # It had all that was left of the deadline, and its clock may be ahead of ours.
-            late = told.failed is Reason.UPSTREAM_TIMEOUT and exchange.due >= exchange.until
-            theirs = off or late
-            reason = told.failed if theirs else self.as_ours(exchange, told.failed)
-            self._path.refuse(exchange, reason)
+            self._path.refuse(exchange, told.failed if off else self.as_ours(exchange, told.failed))
         return False
 
     def _misplaced(self, exchange: Exchange) -> None:

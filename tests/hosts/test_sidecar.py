@@ -59,7 +59,7 @@ def lines_of(answer: Answer) -> list[bytes]:
 
 
 def within(seconds: float, condition: Callable[[], bool]) -> None:
-    """Wait until it is so: for this long on an idle machine, for more on a busy one."""
+    """Wait until it is so; an idle machine needs less than `seconds`, a busy one has ten times."""
     until = time.monotonic() + 10 * seconds
     while not condition():
         assert time.monotonic() < until

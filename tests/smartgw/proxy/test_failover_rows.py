@@ -17,8 +17,8 @@ from tests.wires import Wired, answering_as, arrived
 READS = ("GET", "HEAD", "OPTIONS")
 WRITES = ("POST", "PUT", "PATCH", "DELETE", "PROPFIND")
 DEADLINE = 2.5
-# Less than two of them, with room for a busy machine.
-LATE = 1.8 * DEADLINE
+# Less than what more than one of them takes.
+LATE = 1.5 * DEADLINE
 # What each mode of a wire is to a request whose link has to be opened.
 AWAY = {"refuse": 502, "reset": 502, "die": 502, "drop": 504, "hang": 504, "mute": 504}
 

@@ -22,8 +22,8 @@ from tests.upstreams import HANDSHAKE, Connection, Request, accept, each
 from tests.wires import Wired, answering_as, arrived
 
 DEADLINE = 2.5
-# Less than two of them, and than the share of one attempt, with room for a busy machine.
-LATE = 1.8 * DEADLINE
+# Less than what more than one of them takes, and than an attempt's share of one.
+LATE = 1.5 * DEADLINE
 AT_ONCE = 0.35 * DEADLINE
 OWN = "gateway.example"
 SETTINGS: dict[str, Any] = {
@@ -415,7 +415,7 @@ def test_a_421_for_a_body_that_is_gone_is_503(three: Wired) -> None:
     begun = time.monotonic()
     answer = three.ask("c1", app, "/w", "POST", body=b"x" * 200_000)
     assert answer.status == 503
-    assert time.monotonic() - begun < DEADLINE
+    assert time.monotonic() - begun < 1.6  # to look for another owner takes 2 s
 
 
 def test_a_forward_that_meets_421_is_503(three: Wired) -> None:
