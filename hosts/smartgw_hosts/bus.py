@@ -31,7 +31,7 @@ QUEUED_BYTES = 32 << 20
 TURN_SECONDS, BATCH_SECONDS = 0.000_04, 0.000_25
 """So long, and for the message under way then, handlers hold the loop before other work has its
 turn; and so much turns that follow each other take together before a pause."""
-PRESSING_TURN_SECONDS, PRESSING_BATCH_SECONDS = 0.000_25, 0.001
+PRESSING_TURN_SECONDS, PRESSING_BATCH_SECONDS = 0.000_1, 0.001
 """The same where more than half of what may wait does: else some would be dropped."""
 HURRIED_TURN_SECONDS = 0.001
 """The same while nobody waits for the loop; there is no pause then."""
