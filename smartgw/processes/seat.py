@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from smartgw import memory
@@ -35,6 +36,15 @@ from smartgw.routing.table import HostUpdate
 from smartgw.state.desired import Desired
 
 _log = logging.getLogger(__name__)
+
+
+def _doing(pid: int | None) -> str:
+    """Return what the kernel says of a process: stopped, waiting for a disk, asleep, and where."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return f", state {state} in {Path(f'/proc/{pid}/wchan').read_text()}"
+    except (OSError, IndexError):
+        return ""
 
 
 class Setup:
@@ -203,7 +213,10 @@ class Seat:
     def tick(self) -> None:
         """A second has passed: end a worker that says nothing."""
         if self._channel is not None and self._silence.tick():
-            _log.error("worker %d (pid %s) says nothing: it is ended", self.number, self.pid)
+            doing = _doing(self.pid)
+            _log.error(
+                "worker %d (pid %s%s) says nothing: it is ended", self.number, self.pid, doing
+            )
             self._kill()
 
     # ---- its life ----

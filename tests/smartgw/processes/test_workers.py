@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -109,6 +110,8 @@ def test_a_stuck_worker_is_replaced(several: Cluster, pair: Gateway) -> None:
     assert alive(victim), "whoever waits for it waits until it is ended"
     wait_until(lambda: victim not in serving(pair) and len(serving(pair)) == 2, within=60.0)
     assert not alive(victim)
+    # Whoever looks for the cause sees that it was stopped.
+    assert re.search(rf"worker \d \(pid {victim}, state T in \w+\) says nothing", pair.log())
 
 
 def test_a_change_reaches_every_worker(several: Cluster, pair: Gateway) -> None:
