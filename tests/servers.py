@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-READY_SECONDS = 60.0
+READY_SECONDS = 90.0
 PR_SET_PDEATHSIG = 1
 
 # Loaded before any fork: a child between fork and exec must not import or load anything.

@@ -24,7 +24,7 @@ from smartgw.proxy.explain import Question
 from smartgw.routing.table import HostUpdate
 from smartgw.state.desired import Desired
 
-START_SECONDS = 30.0
+START_SECONDS = 60.0
 SCRAPE_SECONDS = 0.5
 EXPLAIN_SECONDS = 1.0
 STOP_SECONDS = 5.0

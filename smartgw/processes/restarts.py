@@ -8,6 +8,8 @@ MOST_SECONDS = 10.0
 CALM_SECONDS = 10.0
 """A worker that ran for this long did not die of its start."""
 SILENT_TICKS = 10
+STARTING_TICKS = 30
+"""A worker that starts says nothing for as long as an interpreter takes on a busy machine."""
 
 
 class Restarts:
@@ -39,16 +41,20 @@ class Silence:
     Ticks and not seconds: while we did not run ourselves, nobody could be heard (contract 1.7).
     """
 
-    __slots__ = ("_ticks",)
+    __slots__ = ("_most", "_ticks")
 
     def __init__(self) -> None:
-        self._ticks = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Another worker starts."""
+        self._ticks, self._most = 0, STARTING_TICKS
 
     def heard(self) -> None:
         """The worker has said something."""
-        self._ticks = 0
+        self._ticks, self._most = 0, SILENT_TICKS
 
     def tick(self) -> bool:
         """Another second of ours has passed; say whether the worker counts as stuck."""
         self._ticks += 1
-        return self._ticks > SILENT_TICKS
+        return self._ticks > self._most

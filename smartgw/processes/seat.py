@@ -73,6 +73,7 @@ class Setup:
         self.view = View(Mode.NONE, settings.cluster)
         self.retiring = False
         self.accepting = False
+        self.stopped = False
         self._own = sorted(own)
 
     def message(self) -> Message:
@@ -95,9 +96,9 @@ class Setup:
         if step is Step.RETIRE:
             self.retiring = True
         elif step is Step.STOP:
-            self.accepting = False
+            self.accepting, self.stopped = False, True
         elif step is Step.RESUME:
-            self.retiring, self.accepting = False, True
+            self.retiring, self.accepting, self.stopped = False, True, False
 
 
 class Seat:
@@ -230,7 +231,7 @@ class Seat:
             except OSError as error:
                 ended = f"could not be started: {error}"
             self._bury()
-            if self._stopping or not self._setup.accepting:
+            if self._stopping or self._setup.stopped:
                 return
             delay = self.restarts.died(loop.time() - born)
             _log.error("worker %d %s; replaced in %.2f s", self.number, ended, delay)
@@ -251,7 +252,7 @@ class Seat:
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), *(fd for _, fd in fds)),
             )
-        self._silence.heard()
+        self._silence.begin()
         channel = await Channel.open(ours, self._heard, self._closed)
         # The settings first, before anything else can be sent.
         channel.send(self._setup.message())

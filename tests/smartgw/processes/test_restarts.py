@@ -1,6 +1,12 @@
 """When a worker is replaced, and when it counts as stuck."""
 
-from smartgw.processes.restarts import MOST_SECONDS, SILENT_TICKS, Restarts, Silence
+from smartgw.processes.restarts import (
+    MOST_SECONDS,
+    SILENT_TICKS,
+    STARTING_TICKS,
+    Restarts,
+    Silence,
+)
 
 
 def test_a_worker_is_replaced_at_once() -> None:
@@ -23,7 +29,12 @@ def test_one_that_dies_of_its_start_is_waited_for() -> None:
 def test_silence_is_counted_in_our_own_ticks() -> None:
     """1.7: a process that did not run itself blames nobody for having said nothing."""
     silence = Silence()
+    assert [silence.tick() for _ in range(STARTING_TICKS)] == [False] * STARTING_TICKS
+    assert silence.tick()
+    silence.heard()
     assert [silence.tick() for _ in range(SILENT_TICKS)] == [False] * SILENT_TICKS
     assert silence.tick()
     silence.heard()
     assert not silence.tick()
+    silence.begin()
+    assert [silence.tick() for _ in range(STARTING_TICKS)] == [False] * STARTING_TICKS

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.demos import command
 from tests.drills.clients import Many, addresses
 from tests.gateway import Cluster, Config, Gateway, wait_until
 from tests.generations import alive, children, clean, end, gone, metric, status, workers
@@ -100,6 +101,25 @@ def test_a_killed_worker_is_replaced(several: Cluster, pair: Gateway) -> None:
     assert pair.ask(host.hostname).status == 200
     for client in clients:
         client.close()
+
+
+def test_a_worker_that_dies_while_it_starts_is_replaced(several: Cluster) -> None:
+    """11.1: also before there was anything to serve; the gateway starts all the same."""
+    gateway = Gateway(several, TWO)
+    try:
+        gateway.spawn()
+        wait_until(lambda: _starting(gateway))
+        os.kill(_starting(gateway)[0], signal.SIGKILL)
+        wait_until(gateway.ready, within=60.0)
+        assert len(serving(gateway)) == 2
+        assert "was ended by signal 9; replaced" in gateway.log()
+    finally:
+        gateway.stop()
+
+
+def _starting(gateway: Gateway) -> list[int]:
+    """The workers of a gateway, whether or not they have begun to serve."""
+    return [child for child in sorted(children(gateway.pid)) if "worker" in command(child)]
 
 
 def test_a_stuck_worker_is_replaced(several: Cluster, pair: Gateway) -> None:
