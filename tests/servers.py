@@ -37,7 +37,8 @@ def _ports() -> Iterator[int]:
     """Ports below those that the system gives to clients, for each process of the suite others."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw") or 0)
     first = 12_000 + worker % 10 * 2_000
-    start = os.getpid() % 2_000
+    # Programs that start one after the other begin far from each other, by the golden section.
+    start = os.getpid() * 1_237 % 2_000
     return itertools.cycle(first + (start + step) % 2_000 for step in range(2_000))
 
 
