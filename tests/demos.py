@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import pytest
 
-from tests.servers import die_with
+from tests.servers import alive, command, die_with
 
 
 class Demo:
@@ -66,14 +66,6 @@ def pids(facts: dict[str, Any]) -> list[int]:
     return found
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
-
-
 def is_open(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
@@ -88,19 +80,11 @@ def left_by(facts: dict[str, Any]) -> list[str]:
     addresses = [c[key] for c in facts["clusters"] for key in ("http", "internal", "nats")]
     deadline = time.monotonic() + 30.0
     while True:
-        left = [f"process {pid}: {command(pid)}" for pid in pids(facts) if is_alive(pid)]
+        left = [f"process {pid}: {command(pid)}" for pid in pids(facts) if alive(pid)]
         left += [f"port {address}" for address in addresses if is_open(address)]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.02)
-
-
-def command(pid: int) -> str:
-    """The command line of a process, as far as it can still be told."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except OSError:
-        return ""
 
 
 def slowness() -> float:

@@ -407,10 +407,6 @@ class Cluster:
         self.gateways.append(gateway)
         return gateway
 
-    def drop(self, gateway: Gateway) -> None:
-        """End one gateway."""
-        gateway.stop()
-
     def new_host_id(self) -> str:
         """The id of an enrolled host that no other test uses."""
         return f"host-{next(self._numbers)}"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.gateway import Cluster, Config, Gateway, wait_until
-from tests.servers import die_with
+from tests.servers import alive, die_with
 
 QUICK: Config = {"processes": {"unready_wait": 0, "drain": 2.0}}
 """A gateway that ends soon, for there is no load balancer in front of it."""
@@ -154,13 +154,6 @@ def children(pid: int) -> set[int]:
     with contextlib.suppress(OSError):
         text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return set(map(int, text.split()))
-
-
-def alive(pid: int) -> bool:
-    """Whether there is such a process, and it is no zombie."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 def gone(pids: Sequence[int], within: float = 5.0) -> None:

@@ -77,6 +77,20 @@ def die_with(parent: int) -> None:
             os._exit(1)
 
 
+def alive(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+def command(pid: int) -> str:
+    """The command line of a process, as far as it can still be told."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    return ""
+
+
 class Server(abc.ABC):
     """One server process. Subclasses say how it is called and when it is ready."""
 

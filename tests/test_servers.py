@@ -12,15 +12,7 @@ from pathlib import Path
 import nats
 import pytest
 
-from tests.servers import Nats, Valkey, find_binary
-
-
-def alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+from tests.servers import Nats, Valkey, alive, find_binary
 
 
 async def test_nats_answers_and_ends() -> None:

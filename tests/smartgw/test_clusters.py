@@ -97,7 +97,7 @@ def test_a_gateway_is_a_validator_for_others(clusters: list[Cluster], tmp_path: 
         )
     )
     assert voters(second) == ["c1", "c2", "c3"]
-    clusters[0].drop(origin)
+    origin.stop()
     wait_until(lambda: told(follower, "/api/v3/status")[1]["peers"]["mode"] == "grace", 10)
     assert voters(second) == ["c1", "c2", "c3"]
     for gateway in (follower, second):

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, WSMsgType
 
-from tests.demos import Demo, ask, is_alive, is_open, left_by, pids, slowness
+from tests.demos import Demo, ask, is_open, left_by, pids, slowness
+from tests.servers import alive
 
 pytestmark = pytest.mark.skipif(
     find_spec("smartgw.app") is None, reason="the gateway itself is not there yet"
@@ -48,7 +49,7 @@ def test_demo_json_says_what_runs_where(demo: Demo) -> None:
         *("id", "http", "https", "internal", "api_hostname", "nats", "valkey", "dns", "pids")
     ]
     assert all(is_open(cluster[key]) for key in ("http", "internal", "nats", "valkey"))
-    assert all(map(is_alive, pids(demo.facts())))
+    assert all(map(alive, pids(demo.facts())))
     assert list(cluster["pids"]["hosts"]) == ["east-1", "east-2"]
 
 

@@ -15,8 +15,9 @@ import pytest
 
 from smartgw_hosts.clusters import parse
 from smartgw_hosts.owner import owner
-from tests.demos import Demo, ask, ask_fully, is_alive, left_by, pids
+from tests.demos import Demo, ask, ask_fully, left_by, pids
 from tests.gateway import wait_until
+from tests.servers import alive
 
 IDS = ["east", "north", "west"]
 FAILOVER = "x-failover-cluster"
@@ -42,7 +43,7 @@ def test_three_clusters_by_default(demo: Demo) -> None:
     """12.1: it starts per cluster a real nats-server, a gateway and hosts that run demo apps."""
     facts = demo.facts()
     assert [cluster["id"] for cluster in facts["clusters"]] == IDS
-    assert all(map(is_alive, pids(facts)))
+    assert all(map(alive, pids(facts)))
     assert len(pids(facts)) == 12  # of each a gateway, a host, a bus and a store
     for cluster in facts["clusters"]:
         assert list(cluster["pids"]["hosts"]) == [f"{cluster['id']}-1"]
@@ -119,10 +120,10 @@ def test_one_counter_whoever_is_asked(demo: Demo) -> None:
 def revive(demo: Demo) -> None:
     """Have what was killed started again, and wait until the owner answers as before."""
     # The demo looks ten times a second which of its children have ended.
-    wait_until(lambda: not all(map(is_alive, pids(demo.facts()))))
+    wait_until(lambda: not all(map(alive, pids(demo.facts()))))
     time.sleep(0.3)
     demo.process.send_signal(signal.SIGUSR1)
-    wait_until(lambda: all(map(is_alive, pids(demo.facts()))))
+    wait_until(lambda: all(map(alive, pids(demo.facts()))))
     wait_until(lambda: _cluster_of(demo) == ("west", None), within=60.0)
 
 
@@ -189,14 +190,14 @@ def test_what_ended_is_started_again_when_asked(demo: Demo) -> None:
     north = before["clusters"][1]["pids"]
     for pid in (*north["gateway"], north["nats"], *north["hosts"].values()):
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not any(map(is_alive, (north["nats"], *north["gateway"]))))
+    wait_until(lambda: not any(map(alive, (north["nats"], *north["gateway"]))))
     time.sleep(0.3)  # the demo looks ten times a second which of its children have ended
     demo.process.send_signal(signal.SIGUSR1)
 
     def back() -> bool:
         now = demo.facts()["clusters"][1]["pids"]
         return not set(now["hosts"].values()) & set(north["hosts"].values()) and all(
-            map(is_alive, pids(demo.facts()))
+            map(alive, pids(demo.facts()))
         )
 
     wait_until(back)
@@ -220,7 +221,7 @@ def test_three_clusters_leave_nothing_behind(tmp_path: Path) -> None:
     with Demo(tmp_path, "--port", "0", "--hosts", "1") as demo:
         facts = demo.ready().facts()
         os.kill(facts["clusters"][0]["pids"]["hosts"]["east-1"], signal.SIGKILL)
-        wait_until(lambda: not is_alive(facts["clusters"][0]["pids"]["hosts"]["east-1"]))
+        wait_until(lambda: not alive(facts["clusters"][0]["pids"]["hosts"]["east-1"]))
         time.sleep(0.3)
         demo.process.send_signal(signal.SIGUSR1)
         wait_until(lambda: demo.facts() != facts)

@@ -224,7 +224,7 @@ def test_control_is_taken_off_the_public_listener_by_a_reload(
         wait_until(lambda status=status: service.call("GET", "/api/v3/apps").status == status)  # type: ignore[misc]
         assert gateway.ask(issuing.API, "/api/v3/discovery/hosts").status == 200
         assert gateway.internal("/api/v3/apps")[0] == 200
-    cluster.drop(gateway)
+    gateway.stop()
 
 
 def test_generated_requests_find_no_fault(gateways: list[Gateway]) -> None:

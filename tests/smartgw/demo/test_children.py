@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from smartgw.demo.children import Child, Died, Guard, end, tail, wait_for
+from tests.servers import alive
 
 # Starts a child of its own, says its pid, and ignores SIGTERM.
 STUBBORN = """
@@ -42,18 +43,11 @@ def guard() -> Iterator[Guard]:
     made.close()
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 def gone(*pids: int) -> bool:
     deadline = time.monotonic() + 2.0
-    while any(map(is_alive, pids)) and time.monotonic() < deadline:
+    while any(map(alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return not any(map(is_alive, pids))
+    return not any(map(alive, pids))
 
 
 def run(code: str, log: Path, guard: Guard) -> Child:
@@ -96,7 +90,7 @@ def test_sigkill_of_the_parent_takes_all(tmp_path: Path) -> None:
         assert parent.stdout is not None
         pids = [int(word) for word in parent.stdout.readline().split()]
         assert len(pids) == 2
-        assert all(map(is_alive, pids))
+        assert all(map(alive, pids))
     finally:
         parent.kill()
         parent.communicate()

@@ -136,7 +136,7 @@ def test_an_ipv6_client_is_told_as_such(clusters: Federation, app: str, cluster:
         assert fields["x-forwarded-for"] == "::1"
         assert fields["forwarded"].startswith('for="[::1]";')
     finally:
-        clusters.clusters[cluster].drop(other)
+        other.stop()
         host.stop()
 
 
@@ -492,7 +492,7 @@ def test_the_load_goes_to_all_gateways_of_a_peer(clusters: Federation, app: str)
     finally:
         clusters.follow()
         slow.stop()
-        clusters.clusters["c2"].drop(second)
+        second.stop()
 
 
 def _slowly(connection: Connection, request: Request) -> None:

@@ -183,7 +183,7 @@ def test_many_links_of_one_address_are_not_one_client(receiver: Receiver) -> Non
     finally:
         for peer in links:
             peer.client.close()
-        receiver.cluster.drop(gateway)
+        gateway.stop()
 
 
 # ---- who is not ----
@@ -221,7 +221,7 @@ def test_a_replayed_forward_is_an_ordinary_request(receiver: Receiver, how: str)
             other.send(value, host.hostname)
             assert_plain(other.client.answer())
     if sister is not None:
-        receiver.cluster.drop(sister)
+        sister.stop()
     else:
         fault = "bad_tag" if how == "other link" else "replayed"
         assert receiver.refused(fault) >= 1
@@ -476,7 +476,7 @@ def test_the_list_last_seen_verifies_when_it_is_away(receiver: Receiver) -> None
                 late.open()
     finally:
         receiver.put_back()
-        receiver.cluster.drop(gateway)
+        gateway.stop()
 
 
 # ---- deadlines ----

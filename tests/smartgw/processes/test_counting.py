@@ -14,7 +14,8 @@ from smartgw.config import Settings
 from smartgw.processes.counting import Counting
 from smartgw.proxy.counters import Counters
 from tests.gateway import Cluster, Gateway, wait_until
-from tests.generations import alive, children, metric, status
+from tests.generations import children, metric, status
+from tests.servers import alive
 from tests.smartgw.proxy.test_limits import numbers
 from tests.smartgw.proxy.test_limits_shared import at_once
 
@@ -77,7 +78,7 @@ def test_the_store_ends_with_the_gateway(
     store = store_of(gateway)
     gateway.signal(number)
     wait_until(lambda: not alive(store))
-    cluster.drop(gateway)
+    gateway.stop()
 
 
 def test_without_the_program_each_counts_alone(
@@ -94,7 +95,7 @@ def test_without_the_program_each_counts_alone(
         answer = gateway.ask(cluster.host().hostname)
         assert numbers(answer)[:2] == (100, 99)
     finally:
-        cluster.drop(gateway)
+        gateway.stop()
 
 
 def settings(**changes: object) -> Settings:

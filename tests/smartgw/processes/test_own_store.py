@@ -16,7 +16,7 @@ import uvloop
 from smartgw.admission.store_places import Address, Places
 from smartgw.processes.own_store import OwnStore, find
 from tests.gateway import wait_until
-from tests.generations import alive
+from tests.servers import alive
 from tests.smartgw.admission.asking import asking, until
 
 

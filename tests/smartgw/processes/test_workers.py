@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.demos import command
 from tests.drills.clients import Many, addresses
 from tests.gateway import Cluster, Config, Gateway, wait_until
-from tests.generations import alive, children, clean, end, gone, metric, status, workers
+from tests.generations import children, clean, end, gone, metric, status, workers
+from tests.servers import alive, command
 
 TWO: Config = {"processes": {"workers": 2, "unready_wait": 0, "drain": 2.0}}
 

@@ -24,7 +24,7 @@ def cramped(
         }
     )
     yield made
-    cluster.drop(made)
+    made.stop()
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,7 @@ def hasty(cluster: Cluster, gateway: Gateway) -> Iterator[Gateway]:
         }
     )
     yield made
-    cluster.drop(made)
+    made.stop()
 
 
 def since(begun: float) -> float:

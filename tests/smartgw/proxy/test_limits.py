@@ -200,7 +200,7 @@ def test_a_client_cannot_say_that_it_is_another(place: Cluster) -> None:
         found = [ask(gateway, host.hostname, field)[0].status for field in fields]
         assert found == [200] * 20 + [429]
     finally:
-        place.drop(gateway)
+        gateway.stop()
 
 
 def test_an_app_has_a_limit_of_its_own(place: Cluster, short: Gateway) -> None:
@@ -361,7 +361,7 @@ def test_who_sends_no_request_in_time_is_told_too(place: Cluster) -> None:
             assert answer.status == 503
             assert numbers(answer)[:2] == (6, 5)
     finally:
-        place.drop(gateway)
+        gateway.stop()
 
 
 def test_a_preflight_is_free(place: Cluster, short: Gateway) -> None:
@@ -451,4 +451,4 @@ def test_credentials_are_not_looked_at_without_end(place: Cluster) -> None:
         # The last 20 never got as far as the API, where each would cost a signature.
         assert metric(gateway, "smartgw_upstream_connections_total") < 40
     finally:
-        place.drop(gateway)
+        gateway.stop()

@@ -84,7 +84,7 @@ def behind_balancer(cluster: Cluster) -> Iterator[Gateway]:
         {"listen": {"proxy_protocol": True}, "proxy": {"trusted": ["127.0.0.0/8"]}}
     )
     yield gateway
-    cluster.drop(gateway)
+    gateway.stop()
 
 
 @pytest.mark.parametrize(("header", "client"), [GOOD[0], GOOD[1], GOOD[5]])

@@ -282,7 +282,7 @@ def impatient(cluster: Cluster, gateway: Gateway) -> Any:
         {"deadlines": {"response_head": 2.0}, "upstream": {"connect_timeout": 0.5}}
     )
     yield made
-    cluster.drop(made)
+    made.stop()
 
 
 # --- protocol
