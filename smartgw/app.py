@@ -120,6 +120,9 @@ class Gateway:
             await self._start_parts(self._listeners)
             if taking is not None:
                 await self._wait_for(taking.hosts)
+                if self._crew is not None:
+                    # The one before ends for us: not for workers that have died meanwhile.
+                    await self._crew.there()
                 await self._carrier.order(Step.RESUME)
                 await self._doors.open_internal(self._listeners.internal.socket)
                 await taking.take()

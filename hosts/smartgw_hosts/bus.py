@@ -32,7 +32,10 @@ TURN_SECONDS, BATCH_SECONDS = 0.000_04, 0.000_25
 """So long, and for the message under way then, handlers hold the loop before other work has its
 turn; and so much turns that follow each other take together before a pause."""
 PRESSING_TURN_SECONDS, PRESSING_BATCH_SECONDS = 0.000_1, 0.001
-"""The same where more than half of what may wait does: else some would be dropped."""
+"""The same where more than half of what may wait does, else some would be dropped; or where one
+has waited for long."""
+LONG_SECONDS = 5.0
+"""A third of the time after which a host that is not heard counts as silent (contract 1.5)."""
 HURRIED_TURN_SECONDS = 0.001
 """The same while nobody waits for the loop; there is no pause then."""
 PAUSE_SECONDS = 0.001
@@ -53,6 +56,11 @@ class Delivery:
     payload: bytes
     reply: str
     headers: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory, about: text that was not ASCII may take two for each character."""
+        return 2 * (len(self.subject) + len(self.reply)) + len(self.payload) + len(self.headers)
 
 
 @dataclass(slots=True)
@@ -106,7 +114,7 @@ class Bus:
         self._say = QuietLog(log_interval, _log)
         self._told: dict[str, str] = {}
         self._feeds: dict[str, _Feed] = {}
-        self._queue: deque[tuple[_Feed, Delivery] | asyncio.Future[None]] = deque()
+        self._queue: deque[tuple[_Feed, Delivery, float] | asyncio.Future[None]] = deque()
         self._queued_bytes = 0
         self._scheduled = False
         self._spent = 0.0
@@ -303,29 +311,30 @@ class Bus:
     ) -> None:
         self.counters["messages"] += 1
         feed = self._feeds[pattern]
-        size = len(payload) + len(headers or b"")
+        # What is not UTF-8 becomes U+FFFD, which no id of ours may hold.
+        said = subject.decode(errors="replace"), reply.decode(errors="replace")
+        delivery = Delivery(said[0], payload, said[1], headers or b"")
+        size = delivery.size
         if feed.queued >= feed.limit or self._queued_bytes + size > QUEUED_BYTES:
             self.counters["drops"] += 1
             self._say(logging.WARNING, f"drop {pattern}", f"bus: dropped a message of {pattern}")
             return
         feed.queued += 1
         self._queued_bytes += size
-        # What is not UTF-8 becomes U+FFFD, which no id of ours may hold.
-        said = subject.decode(errors="replace"), reply.decode(errors="replace")
-        self._queue.append((feed, Delivery(said[0], payload, said[1], headers or b"")))
+        self._queue.append((feed, delivery, time.monotonic()))
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._handle)
 
     def _handle(self) -> None:
         """Work off what has come, in turns of the loop; after some of them others have a pause."""
+        begun = now = time.monotonic()
         if self.hurry:
             turn, batch = HURRIED_TURN_SECONDS, float("inf")
-        elif any(2 * feed.queued > feed.limit for feed in self._feeds.values()):
+        elif self._pressing(now):
             turn, batch = PRESSING_TURN_SECONDS, PRESSING_BATCH_SECONDS
         else:
             turn, batch = TURN_SECONDS, BATCH_SECONDS
-        begun = now = time.monotonic()
         end = begun + turn
         while self._queue and now < end:
             self._handle_one()
@@ -340,15 +349,24 @@ class Bus:
         if self._scheduled:
             loop.call_later(PAUSE_SECONDS, self._handle)
 
+    def _pressing(self, now: float) -> bool:
+        """Say whether what waits is worth that others are held up for longer."""
+        if 2 * self._queued_bytes > QUEUED_BYTES:
+            return True
+        first = self._queue[0] if self._queue else None
+        if isinstance(first, tuple) and now - first[2] > LONG_SECONDS:
+            return True
+        return any(2 * feed.queued > feed.limit for feed in self._feeds.values())
+
     def _handle_one(self) -> None:
         entry = self._queue.popleft()
         if isinstance(entry, asyncio.Future):
             if not entry.done():
                 entry.set_result(None)
             return
-        feed, delivery = entry
+        feed, delivery, _ = entry
         feed.queued -= 1
-        self._queued_bytes -= len(delivery.payload) + len(delivery.headers)
+        self._queued_bytes -= delivery.size
         try:
             feed.handler(delivery)
         except Exception as error:

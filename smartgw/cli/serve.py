@@ -116,10 +116,17 @@ async def _serve(
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
+    started = asyncio.Event()
+
+    async def reload() -> None:
+        await started.wait()
+        await _reload(gateway, read)
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload()))
     try:
         await gateway.start()
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, lambda: spawn(_reload(gateway, read)))
+        started.set()
         on_end(lambda number: spawn(_leave(gateway, number)))
         http = ", ".join(settings.listen.http)
         _log.info("serving on %s, internal %s", http, settings.listen.internal)

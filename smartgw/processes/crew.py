@@ -66,13 +66,18 @@ class Crew:
         self._ticks: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start all; returns when each accepts. OSError: not within `START_SECONDS`."""
+        """Start all; returns when they are `there`."""
         for seat in self._seats:
             seat.start()
         self._ticks = asyncio.create_task(self._tick(), name="workers")
+        await self.there()
+
+    async def there(self) -> None:
+        """Wait until all have started, at one moment. OSError: not within `START_SECONDS`."""
         try:
             async with asyncio.timeout(START_SECONDS):
-                await asyncio.gather(*(seat.serving.wait() for seat in self._seats))
+                while not all(seat.serving.is_set() for seat in self._seats):
+                    await asyncio.gather(*(seat.serving.wait() for seat in self._seats))
         except TimeoutError:
             raise OSError(0, f"the workers did not start within {START_SECONDS:g} s") from None
 
@@ -128,7 +133,7 @@ class Crew:
         for seat in self._seats:
             if step is Step.RESUME:
                 seat.start()
-            seat.send({"type": "order", "step": step.value})
+            seat.order(step)
 
     # ---- what they say ----
 

@@ -122,6 +122,7 @@ class Seat:
         self._registered_due = False
         self.registered_told = True
         self._told: frozenset[str] = frozenset()
+        self._told_all = self._resume_due = False
         self._apps_due = False
         self._clusters_due = False
         self._wake = asyncio.Event()
@@ -191,6 +192,12 @@ class Seat:
         self._clusters_due = True
         self._wake.set()
 
+    def order(self, step: Step) -> None:
+        """Have the worker do a step of a drain; it accepts again only when it knows everything."""
+        self._resume_due = step is Step.RESUME and not self._told_all
+        if not self._resume_due:
+            self.send({"type": "order", "step": step.value})
+
     def send(self, message: Message) -> None:
         """Tell the worker, if there is one; it comes after what was sent before."""
         if self._channel is not None:
@@ -224,14 +231,17 @@ class Seat:
 
     async def _live(self) -> None:
         loop = asyncio.get_running_loop()
-        while not self._stopping:
+        while not (self._stopping or self._setup.stopped):
             born = loop.time()
             try:
                 ended = await self._one_life()
-            except OSError as error:
-                ended = f"could not be started: {error}"
+            except Exception as error:  # an error of ours must not leave the place empty
+                ended = f"could not be started: {type(error).__name__}: {error}"
             self._bury()
-            if self._stopping or self._setup.stopped:
+            if self._stopping:
+                return
+            if self._setup.stopped:
+                _log.info("worker %d %s; none follows while there is a drain", self.number, ended)
                 return
             delay = self.restarts.died(loop.time() - born)
             _log.error("worker %d %s; replaced in %.2f s", self.number, ended, delay)
@@ -259,6 +269,8 @@ class Seat:
         if self._setup.retiring:
             channel.send({"type": "order", "step": Step.RETIRE.value})
         self._channel = channel
+        if self._setup.stopped:  # meanwhile: there is nothing that it could carry
+            channel.send({"type": "stop"})
         feeding = asyncio.create_task(self._feed(channel))
         try:
             code = await self._process.wait()
@@ -267,7 +279,8 @@ class Seat:
             channel.close()
             with contextlib.suppress(asyncio.CancelledError):
                 await feeding
-        return f"(pid {self.pid}) " + (f"was ended by signal {-code}" if code < 0 else "ended")
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+        return f"(pid {self.pid}) {how}"
 
     async def _feed(self, channel: Channel) -> None:
         """Tell the worker the whole, have it accept, then tell it each change."""
@@ -278,6 +291,9 @@ class Seat:
         self._told, self._apps_due, self._clusters_due = frozenset(), True, True
         await self._tell(channel)
         channel.send({"type": "accept" if self._setup.accepting else "started"})
+        self._told_all = True
+        if self._resume_due:
+            self.order(Step.RESUME)
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -348,6 +364,7 @@ class Seat:
         """Keep what the worker had counted, forget what it held."""
         self.serving.clear()
         self._process = self._channel = None
+        self._told_all = self._resume_due = False
         if self.counters is not None:
             total = Counters()
             add(total, self.counted)

@@ -138,13 +138,11 @@ class Forwards:
 
     def as_ours(self, exchange: Exchange, reason: Reason) -> Reason:
         """Return for what reason we answer ourselves, when nobody is left: that of the first
-        failure, unless the deadline has passed (contract 5).
+        failure, unless the deadline has passed (contract 5) or an answer had begun since.
         """
-        of_a_peer = exchange.forward is not None and reason is Reason.UPSTREAM_TIMEOUT
-        early = _PEER_EARLY if of_a_peer else _EARLY
-        if self._path.pools.loop.time() + early >= exchange.until:
+        if self._path.pools.loop.time() + _EARLY >= exchange.until:
             reason = Reason.UPSTREAM_TIMEOUT
-        elif exchange.failure is not None:
+        elif exchange.failure is not None and not exchange.status:
             return exchange.failure
         return reason if exchange.forward is None else _OF_A_PEER.get(reason, reason)
 
@@ -297,7 +295,11 @@ class Forwards:
             # It is theirs to know how much had left for a host.
             exchange.sent = _SENT.get(told.sent, exchange.sent)
             off = _OUTCOMES.get(told.failed) is Outcome.SUSPENDED
-            self._path.refuse(exchange, told.failed if off else self.as_ours(exchange, told.failed))
+            left = exchange.until - self._path.pools.loop.time()
+            late = told.failed is Reason.UPSTREAM_TIMEOUT and left <= _PEER_EARLY
+            theirs = off or late
+            reason = told.failed if theirs else self.as_ours(exchange, told.failed)
+            self._path.refuse(exchange, reason)
         return False
 
     def _misplaced(self, exchange: Exchange) -> None:

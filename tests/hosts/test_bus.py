@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from nacl.utils import random as random_bytes
 
-from smartgw_hosts.bus import Bus, BusAway
+from smartgw_hosts.bus import QUEUED_BYTES, Bus, BusAway
 from smartgw_hosts.bus_connection import BusAddress
 from tests.listening import listening
 from tests.servers import Nats, free_port
@@ -520,3 +520,32 @@ async def test_stop_lets_the_last_words_out() -> None:
             async with asyncio.timeout(20):
                 await frozen.stop()
             server.thaw()
+
+
+async def test_what_makes_the_bus_press() -> None:
+    """1.8: much that waits, by number, by size or for long, holds others up for longer."""
+    bus = Bus(("nats://127.0.0.1:1",), name="press")
+    bus.subscribe("t.>", lambda *_: None, limit=100)
+    now = time.monotonic()
+    bus._deliver("t.>", b"t.a", b"x", b"", b"")
+    assert not bus._pressing(now)
+    assert bus._pressing(now + 60)
+    for _ in range(50):
+        bus._deliver("t.>", b"t.a", b"x", b"", b"")
+    assert bus._pressing(now)
+
+
+async def test_all_that_is_kept_of_a_message_counts() -> None:
+    """1.8: what waits is bounded whatever part of a message is large."""
+    for subject, payload, reply, headers in (
+        (b"t." + b"\xff" * 4_000, b"", b"", b""),
+        (b"t.a", bytes(8_000), b"", b""),
+        (b"t.a", b"", b"\xff" * 4_000, b""),
+        (b"t.a", b"", b"", bytes(8_000)),
+    ):
+        bus = Bus(("nats://127.0.0.1:1",), name="size")
+        bus.subscribe("t.>", lambda *_: None, limit=100_000)
+        for _ in range(5_000):
+            bus._deliver("t.>", subject, payload, reply, headers)
+        assert 0.7 < (5_000 - bus.counters["drops"]) * 8_000 / QUEUED_BYTES < 1.01
+        assert bus._pressing(time.monotonic())

@@ -12,7 +12,7 @@ import pytest
 
 from tests.drills.clients import Many, addresses
 from tests.gateway import Cluster, Config, Gateway, wait_until
-from tests.generations import children, clean, end, gone, metric, status, workers
+from tests.generations import children, clean, drain, end, gone, metric, status, workers
 from tests.servers import alive, command
 
 TWO: Config = {"processes": {"workers": 2, "unready_wait": 0, "drain": 2.0}}
@@ -113,6 +113,38 @@ def test_a_worker_that_dies_while_it_starts_is_replaced(several: Cluster) -> Non
         wait_until(gateway.ready, within=60.0)
         assert len(serving(gateway)) == 2
         assert "was ended by signal 9; replaced" in gateway.log()
+    finally:
+        gateway.stop()
+
+
+def test_a_reload_that_is_asked_for_too_early_comes_later(several: Cluster) -> None:
+    """11.1: SIGHUP ends no gateway, not even one that starts."""
+    gateway = Gateway(several, TWO)
+    try:
+        gateway.spawn()
+        wait_until(lambda: _starting(gateway))
+        gateway.signal(signal.SIGHUP)
+        wait_until(lambda: "was read again and is in force" in gateway.log(), within=60.0)
+        wait_until(gateway.ready, within=60.0)
+    finally:
+        gateway.stop()
+
+
+def test_no_worker_starts_in_a_drain(several: Cluster) -> None:
+    """11.1: whoever dies again and again is waited for, and not started into a drain."""
+    gateway = several.gateway(TWO)
+    try:
+        stays = max(serving(gateway))
+        while "replaced in 2.00 s" not in gateway.log():
+            for pid in _starting(gateway):
+                if pid != stays:
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+        assert drain(gateway)[0] == 0
+        time.sleep(2.5)
+        assert _starting(gateway) == [stays]
+        assert drain(gateway, "--undo")[0] == 0
+        wait_until(lambda: len(serving(gateway)) == 2)
     finally:
         gateway.stop()
 

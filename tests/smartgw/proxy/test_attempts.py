@@ -129,6 +129,31 @@ async def test_a_failure_that_a_peer_tells_of_ends_its_breaker(reason: Reason) -
     assert exchange.reason in (reason, Reason.OWNER_UNCLEAR)
 
 
+@pytest.mark.parametrize(
+    ("left", "reason"), [(0.02, Reason.UPSTREAM_TIMEOUT), (5.0, Reason.UPSTREAM_REFUSED)]
+)
+async def test_a_peer_may_be_the_first_to_know_of_the_deadline(left: float, reason: Reason) -> None:
+    """5: past the deadline it is 504, by whose clock ever; before it the first failure is told."""
+    made = Entry()
+    exchange = made.write(30.0 - left)
+    exchange.sent, exchange.failure = Sent.FULL, Reason.UPSTREAM_REFUSED
+    head = b"HTTP/1.1 504 No\r\nX-Smartgw-Answer: failed=upstream_timeout; sent=full"
+    told = parse_response(head, made.path.peer_response_names, Bounds(), b"POST")
+    made.path.reply(exchange, told, b"", True)
+    assert exchange.reason is reason
+
+
+async def test_what_failed_before_an_answer_is_not_why_that_stalled() -> None:
+    """5: the first failure is told where there was no answer; else the answer's own."""
+    made = Entry()
+    exchange = made.write()
+    exchange.failure = Reason.UPSTREAM_RESET
+    forwards = made.path.forwards
+    assert forwards.as_ours(exchange, Reason.UPSTREAM_TIMEOUT) is Reason.UPSTREAM_RESET
+    exchange.status = 200
+    assert forwards.as_ours(exchange, Reason.UPSTREAM_TIMEOUT) is Reason.PEER_TIMEOUT
+
+
 @pytest.mark.parametrize("reason", [Reason.OVERLOADED, Reason.NO_UPSTREAM])
 async def test_what_is_ours_is_no_failure_of_a_peer(reason: Reason) -> None:
     """5.2: no peer is set aside since we have no room for a connection, or it left the list."""

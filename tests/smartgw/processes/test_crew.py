@@ -1,0 +1,78 @@
+"""What a crew waits for and what it keeps from a worker: Crew and Seat without their processes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from smartgw.config import Settings
+from smartgw.processes.crew import Crew
+from smartgw.processes.drain import Step
+
+SETTINGS = {
+    "cluster": "c1",
+    "base_domains": ["smart-app.test"],
+    "bus": {"servers": ["nats://127.0.0.1:1"]},
+    "trust": {"mode": "first-use"},
+    "host_networks": ["127.0.0.0/8"],
+    "processes": {"workers": 2},
+}
+
+
+def crew() -> Crew:
+    settings = Settings.model_validate(SETTINGS)
+    return Crew(settings, (), frozenset(), None, lambda _: None, lambda: None, as_json=False)
+
+
+class Channel:
+    """Keeps what is sent, and has room when it is let."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.free = asyncio.Event()
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(str(message.get("step", message["type"])))
+
+    async def room(self) -> None:
+        await self.free.wait()
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_all_must_be_there_at_one_moment() -> None:
+    """11.1: a worker that has started and died since is waited for again."""
+    made = crew()
+    one, other = (seat.serving for seat in made._seats)
+    waiting = asyncio.create_task(made.there())
+    one.set()
+    await turns()
+    one.clear()
+    other.set()
+    await turns()
+    assert not waiting.done()
+    one.set()
+    await asyncio.wait_for(waiting, 5)
+
+
+async def test_who_does_not_know_all_hosts_accepts_nobody() -> None:
+    """11.1: a worker that is still being told resumes behind the last that it is told."""
+    made = crew()
+    seat, channel = made._seats[0], Channel()
+    seat._channel = channel  # type: ignore[assignment]
+    feeding = asyncio.create_task(seat._feed(channel))  # type: ignore[arg-type]
+    await turns()
+    seat.order(Step.RETIRE)
+    made._setup.order(Step.RESUME)
+    seat.order(Step.RESUME)
+    await turns()
+    assert channel.sent[-1] == "retire"
+    channel.free.set()
+    await turns(20)
+    assert channel.sent[-2:] == ["accept", "resume"]
+    seat.order(Step.RESUME)
+    assert channel.sent[-1] == "resume"
+    feeding.cancel()
