@@ -177,13 +177,13 @@ class Gateway:
             self._shared = SharedState(
                 settings,
                 settings.state.bucket,
-                partial(make_bus, settings, "state"),
+                partial(make_bus, settings, "state", self._traffic.write_out),
                 self._decided,
                 self._completed,
             )
         self._dns = Nameserver(settings, listeners.dns, self.durable, identity)
         self._dns.start()
-        self._bus = make_bus(settings, "discovery", self._bus_state)
+        self._bus = make_bus(settings, "discovery", self._traffic.write_out, self._bus_state)
         self._discovery = Listener(
             self._bus, self._pool, self._trust, self._traffic.pools, self._changed
         )

@@ -66,7 +66,9 @@ def pool_settings(settings: Settings) -> PoolSettings:
     )
 
 
-def make_bus(settings: Settings, purpose: str, on_state: Callable[[bool], None]) -> Bus:
+def make_bus(
+    settings: Settings, purpose: str, before: Callable[[], None], on_state: Callable[[bool], None]
+) -> Bus:
     """Return a connection of the gateway to the bus, not started; `purpose` is in its name."""
     return Bus(
         settings.bus.servers,
@@ -74,6 +76,7 @@ def make_bus(settings: Settings, purpose: str, on_state: Callable[[bool], None])
         nkey_seed=_secret(settings.bus.nkey_seed_file),
         tls=_tls(settings.bus.tls_ca),
         on_state=on_state,
+        before=before,
     )
 
 

@@ -71,6 +71,7 @@ DOES_IO = {
     "smartgw_hosts.write_guard",
     "smartgw_hosts.bus",
     "smartgw_hosts.bus_connection",
+    "smartgw_hosts.bus_queue",
     "smartgw_hosts.bus_requests",
     "smartgw_hosts.enrolment_file",
     "smartgw_hosts.keyfile",

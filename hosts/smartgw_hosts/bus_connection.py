@@ -69,10 +69,16 @@ class BusAddress:
 class _PatientParser(Parser):
     """The library's, in several turns of the loop when a thousand hosts speak at once."""
 
+    def __init__(self, client: Client, before: Callable[[], None] | None) -> None:
+        super().__init__(client)
+        self._before = before
+
     async def parse(self, data: bytes = b"") -> None:
         for start in range(0, len(data), PARSED_AT_ONCE):
             if start:
                 await asyncio.sleep(0)
+            if self._before is not None:
+                self._before()
             await super().parse(data[start : start + PARSED_AT_ONCE])
 
 
@@ -80,16 +86,17 @@ class Connection(Client):
     """One connection to one server, used until it fails and then discarded.
 
     Overrides three steps of the library's read loop, which ends silently when one of them raises,
-    and gives it a parser that lets others run.
+    and gives it a parser that lets others run, and calls `before` before each part.
     """
 
     def __init__(
         self,
         deliver: Callable[[str, bytes, bytes, bytes, bytes], None],
         on_refused: Callable[[Exception], None],
+        before: Callable[[], None] | None,
     ) -> None:
         super().__init__()
-        self._ps = _PatientParser(self)
+        self._ps = _PatientParser(self, before)
         self._deliver = deliver
         self._on_refused = on_refused
         self._wants_tls = True

@@ -8,7 +8,8 @@ import asyncio
 import re
 import secrets
 
-from smartgw_hosts.bus import Bus, BusAway, Delivery
+from smartgw_hosts.bus import Bus, BusAway
+from smartgw_hosts.bus_queue import Delivery
 
 WAITING = 10_000
 """Questions under way at once."""

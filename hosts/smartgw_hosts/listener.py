@@ -8,13 +8,16 @@ sent, proven or raised ends its loops.
 import asyncio
 import itertools
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from smartgw_hosts import wire
 from smartgw_hosts.bus import Bus, BusAway
+from smartgw_hosts.bus_queue import Delivery, Job
 from smartgw_hosts.challenge import Proof, Verdict
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.identity import PublicKey
@@ -32,6 +35,7 @@ from smartgw_hosts.records import (
     Update,
     Verify,
 )
+from smartgw_hosts.wire import SignedMessage
 
 PROOFS: Final = 64
 """Verifications under way at once: 10,000 new hosts must not take the loop from traffic (1.8)."""
@@ -72,6 +76,22 @@ class EnrolmentSource(Protocol):
     def current(self) -> tuple[Enrolment, ...]: ...
 
     async def watch(self, changed: Callable[[tuple[Enrolment, ...]], None]) -> None: ...
+
+
+@dataclass(slots=True)
+class _Heard:
+    """A message whose signature is checked on the bus's thread, which costs more than the rest."""
+
+    signed: SignedMessage
+    key: PublicKey | None
+    believe: Callable[[SignedMessage], None]
+
+    def work(self) -> None:
+        if self.key is not None:
+            self.signed = self.signed.try_key(self.key)
+
+    def finish(self) -> None:
+        self.believe(self.signed)
 
 
 OnUpdate = Callable[[Sequence[HostRecord], Sequence[str]], None]
@@ -120,7 +140,7 @@ class Listener:
         self._flushing: asyncio.TimerHandle | None = None
         self.lag = Lag()
         self.counters: dict[str, int] = dict.fromkeys(("proofs", "proofs_failed", "stalls"), 0)
-        bus.subscribe(wire.subscription(pool.cluster), self._receive)
+        bus.follow(wire.subscription(pool.cluster), self._receive)
 
     @property
     def proofs_waiting(self) -> int:
@@ -172,16 +192,21 @@ class Listener:
             self._carry_out(self._pool.stalled(gap, now))
         return now
 
-    def _receive(self, subject: str, payload: bytes) -> None:
+    def _receive(self, delivery: Delivery) -> Job | None:
         if not self._loops:  # not begun, or ended
-            return
+            return None
         try:
-            signed = wire.decode(subject, payload, cluster=self._pool.cluster)
+            signed = wire.decode(delivery.subject, delivery.payload, cluster=self._pool.cluster)
         except wire.Refused as refused:
             self._pool.refuse(refused.reason)
             self._say(logging.INFO, f"refused {refused.reason}", f"discovery: refused {refused}")
-            return
-        self._carry_out(self._pool.receive(signed, self._now(), int(self._wall() * 1000)))
+            return None
+        key = self._pool.signer(signed.claims, self._clock(), int(self._wall() * 1000))
+        return _Heard(signed, key, self._believe)
+
+    def _believe(self, signed: SignedMessage) -> None:
+        if self._loops:
+            self._carry_out(self._pool.receive(signed, self._now(), int(self._wall() * 1000)))
 
     def _enrol(self, enrolments: tuple[Enrolment, ...]) -> None:
         self._carry_out(self._pool.enrol(enrolments, self._now(), self._wall()))
@@ -289,13 +314,14 @@ class Listener:
             self._carry_out(self._pool.bus_answered(asked_at, self._now()))
 
     def _fill(self) -> None:
-        while self._waiting and len(self._proofs) < PROOFS:
+        while self._waiting and len(self._proofs) < PROOFS and self._filling is None:
             if not self._pool.wants(self._waiting[0].ticket):
                 self._waiting.popleft()  # left, moved or lost its trust while it waited
                 continue
             if (wait := self._pace.take(self._clock())) > 0:
-                if self._filling is None:
-                    self._filling = asyncio.get_running_loop().call_later(wait, self._fill_on)
+                # In whole milliseconds: a loop that rounds down would go round and round till then.
+                wait = math.ceil(wait * 1000) / 1000
+                self._filling = asyncio.get_running_loop().call_later(wait, self._fill_on)
                 return
             asked = self._waiting.popleft()
             task = asyncio.create_task(self._prove(asked))

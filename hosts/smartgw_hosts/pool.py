@@ -11,11 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
+from smartgw_hosts.authentic import authenticate, signer
 from smartgw_hosts.challenge import Verdict
 from smartgw_hosts.checks import Checks, Tickets
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.grants import Grant, Grants, divide
 from smartgw_hosts.host import Host
+from smartgw_hosts.identity import PublicKey
 from smartgw_hosts.leases import Leases
 from smartgw_hosts.records import (
     Action,
@@ -118,6 +120,14 @@ class Pool:
     def wants(self, ticket: int) -> bool:
         """Tell whether the verdict for a `Verify` would still count: else spare the challenge."""
         return self._checks.valid(ticket) or self._move_checks.valid(ticket)
+
+    def signer(self, claims: Message, now: float, wall_ms: int) -> PublicKey | None:
+        """The key of which `receive` will want the signature, as things are; None: of none."""
+        host, grant = self._look_up(claims, self._clock.guess(now, wall_ms / 1000))
+        try:
+            return signer(claims, host, grant)
+        except Refused:
+            return None
 
     def idle(self, now: float, wall_s: float) -> bool:
         """Tell whether a `tick` would change nothing and have nothing done."""
@@ -243,13 +253,16 @@ class Pool:
 
     # Messages.
 
-    def _take_in(self, signed: SignedMessage, now: float, wall: float) -> None:
-        claims = signed.claims
+    def _look_up(self, claims: Message, wall: float) -> tuple[Host | None, Grant]:
         host = self._hosts.get(claims.host_id)
         known = host.record if host is not None else claims.description
         key = None if known is None else known.key
-        grant = self._grants.of(claims.host_id, key, self._clock.believed(now, wall))
-        message = self._authenticate(signed, host, grant, now, wall)
+        return host, self._grants.of(claims.host_id, key, wall)
+
+    def _take_in(self, signed: SignedMessage, now: float, wall: float) -> None:
+        claims = signed.claims
+        host, grant = self._look_up(claims, self._clock.believed(now, wall))
+        message = authenticate(signed, host, grant, self._clock, now, wall)
         if host is None:
             if message.description is not None:
                 self._meet(message, message.description, grant, signed.size, now)
@@ -259,34 +272,6 @@ class Pool:
             host.sequence, host.heard = message.sequence, now
             self._change(host, boot=message.boot)
             self._move(host, Event.LEFT if host.trusted else Event.FORGOTTEN, "left", now)
-
-    def _authenticate(
-        self, signed: SignedMessage, host: Host | None, grant: Grant, now: float, wall: float
-    ) -> Message:
-        """Refuse what is not surely a new message of the one key that this host has."""
-        described = signed.claims.description
-        if isinstance(grant, Enrolment):
-            key = grant.key
-        elif host is not None and host.record.state is _P:
-            key = host.record.key
-        elif host is None and described is not None:
-            key = described.key
-        else:
-            raise Refused(grant, "the host has no enrolment in force")
-        if described is not None and described.key != key:
-            reason = Reason.UNKNOWN_KEY if host is None else Reason.KEY_CHANGED
-            raise Refused(reason, f"key {described.key.key_id} instead of {key.key_id}")
-        message = signed.check(key)
-        said = message.time_ms / 1000
-        if not self._clock.accepts(said, now, wall, trusted=isinstance(grant, Enrolment)):
-            raise Refused(Reason.STALE, f"the host's clock is {said - wall:+.1f} s from ours")
-        # Boots and sequences are those of a key: a newly enrolled one begins anew.
-        if host is not None and host.record.key == key:
-            if message.boot < host.record.boot:
-                raise Refused(Reason.SUPERSEDED_BOOT, f"boot {message.boot}")
-            if message.boot == host.record.boot and message.sequence <= host.sequence:
-                raise Refused(Reason.REPLAYED, f"sequence {message.sequence}")
-        return message
 
     def _meet(
         self, message: Message, described: Description, grant: Grant, size: int, now: float

@@ -121,19 +121,33 @@ class Message:
 class SignedMessage:
     """A well-formed message whose signature nobody has looked at yet: `claims` prove nothing.
 
-    `signed` is what the signature is over, `size` the bytes of the payload.
+    `signed` is what the signature is over, `size` the bytes of the payload; `tried` is a key with
+    which it has been looked at, and whether that made it.
     """
 
     claims: Message
     signed: bytes
     signature: bytes
     size: int
+    tried: tuple[PublicKey, bool] | None = None
+
+    def try_key(self, key: PublicKey) -> "SignedMessage":
+        """Return the same, for which `check` of this key costs nothing."""
+        tried = key, self._is_signed_by(key)
+        return SignedMessage(self.claims, self.signed, self.signature, self.size, tried)
 
     def check(self, key: PublicKey) -> Message:
         """Give the message if `key` signed it; raises Refused (bad_signature)."""
-        if not key.verify(_CONTEXTS[self.claims.kind], self.signed, self.signature):
+        if self.tried is not None and self.tried[0] == key:
+            good = self.tried[1]
+        else:
+            good = self._is_signed_by(key)
+        if not good:
             raise Refused(Reason.BAD_SIGNATURE, f"not signed by key {key.key_id}")
         return self.claims
+
+    def _is_signed_by(self, key: PublicKey) -> bool:
+        return key.verify(_CONTEXTS[self.claims.kind], self.signed, self.signature)
 
 
 def subscription(cluster: str) -> str:

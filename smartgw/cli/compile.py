@@ -1,4 +1,4 @@
-"""`smartgw compile`: translate the data path to machine code, for about a third less CPU.
+"""`smartgw compile`: translate the data path and discovery to machine code.
 
 Owns how it is made and put in its place in one step. What is compiled, and when the result is
 used, is decided by `smartgw.native`.
@@ -17,16 +17,17 @@ from pathlib import Path
 from smartgw import native
 from smartgw.cli import CommandError
 
-HELP = "translate the data path to machine code"
+HELP = "translate the data path and discovery to machine code"
 EPILOG = """\
 The gateway is Python and runs as such. Compiled, its data path does the same with about a third
-less CPU. What is compiled lies in the environment of this Python and is used by whatever starts
-after, as long as the source has not changed since. Needs mypy, setuptools and a C compiler:
+less CPU, and so does what takes in the messages of hosts. What is compiled lies in the environment
+of this Python and is used by whatever starts after, as long as the source has not changed since.
+Needs mypy, setuptools and a C compiler:
 
   apt-get install -y gcc && pip install 'smart-gateway[native]'
 
 examples:
-  smartgw compile               half a minute, once for each version
+  smartgw compile               two minutes, once for each version
   smartgw compile --check       say whether the compiled data path is in use; exit code 1: it is not
   SMARTGW_NATIVE=off smartgw serve --config smartgw.toml     run the Python source all the same
 """

@@ -147,8 +147,13 @@ class Traffic:
         """Whether a hostname that has no route is unknown, and not merely unheard of."""
         return self._table.snapshot.complete
 
+    def write_out(self) -> None:
+        """Write what requests and answers wait to have written, before work of another kind."""
+        self._path.turn.end()
+
     def apply(self, updates: Sequence[HostUpdate], removed: Sequence[str]) -> None:
         """Take in changed and removed hosts."""
+        self.write_out()
         self._publish(self._table.apply(updates, removed))
         for host_id in removed:
             # Nobody will hear of it any more, not even that it lost its enrolment (1.4).
@@ -174,6 +179,7 @@ class Traffic:
 
     def _register_on(self) -> None:
         self._registering = None
+        self.write_out()
         # Before anything is in force nobody can be held up.
         first = not self._settled
         end = time.monotonic() + (_FIRST_SLICE if first else _SLICE)

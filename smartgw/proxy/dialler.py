@@ -114,6 +114,7 @@ class Dialler:
         Raises:
             ConnectFailed: nothing was sent but a challenge.
         """
+        self.path.turn.end()
         clock = self._issue_clock
         issued = clock.offset(time.monotonic(), time.time())
         try:

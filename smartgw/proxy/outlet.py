@@ -21,13 +21,17 @@ class Turn:
     def add(self, outlet: "Outlet") -> None:
         """Have it flushed at the end of this turn."""
         if not self._waiting:
-            self._loop.call_soon(self._end)
+            self._loop.call_soon(self.end)
         self._waiting.append(outlet)
 
-    def _end(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for outlet in waiting:
-            outlet.flush()
+    def end(self) -> None:
+        """Flush them all, now. Callbacks that had waited before are run before this one, so those
+        that take long do it first: else each request would wait for them.
+        """
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for outlet in waiting:
+                outlet.flush()
 
 
 class Outlet:

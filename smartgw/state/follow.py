@@ -16,7 +16,8 @@ from typing import Any, Final, Protocol
 from smartgw.state import jetstream
 from smartgw.state.desired import Entry, Sweep
 from smartgw.state.jetstream import Bucket, Refused
-from smartgw_hosts.bus import Bus, BusAway, Delivery
+from smartgw_hosts.bus import Bus, BusAway
+from smartgw_hosts.bus_queue import Delivery
 from smartgw_hosts.bus_requests import AnswerLost, BusRequests, Nobody
 from smartgw_hosts.quiet_log import QuietLog
 
@@ -80,7 +81,7 @@ class Reader:
 
     def __init__(self, bus: Bus, bucket: str, name: str, inbox: str, seen: int) -> None:
         self.name = name
-        self.window = FIRST_WINDOW if bus.hurry else WINDOW
+        self.window = FIRST_WINDOW if bus.queue.hurry else WINDOW
         self.pause = 0.0
         self.seen = seen
         self.count = self.pending = 0
@@ -229,9 +230,9 @@ class Follower:
                 await self._until(self.reach(bucket.revision))
             else:
                 # Before anything is known, nothing is served that could be held up.
-                self._bus.hurry = not self._taker.holds
+                self._bus.queue.hurry = not self._taker.holds
                 await self._read_all(replace=True)
-            self._bus.hurry = False
+            self._bus.queue.hurry = False
             if self._tail is not None:
                 self._tail.window = WINDOW
             self.counters["sessions"] += 1
@@ -245,7 +246,7 @@ class Follower:
                     await self._read_all(replace=False)
                     due = time.monotonic() + self._later()
         finally:
-            self._bus.hurry = False
+            self._bus.queue.hurry = False
             self._lost.cancel()
             self._close(self._tail)
             self._tail = None

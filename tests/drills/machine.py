@@ -47,7 +47,9 @@ def alone(
     os.sched_setaffinity(0, {ours})
     if not several:
         with contextlib.suppress(OSError):
-            os.sched_setscheduler(gateway.pid, os.SCHED_RR, os.sched_param(1))
+            # Not the threads that it starts: else they and its loop would not share the core.
+            policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK
+            os.sched_setscheduler(gateway.pid, policy, os.sched_param(1))
     first(gateway.pid)
     yield gateway
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -243,25 +245,36 @@ class _Client:
         self.record = _Record()
         self._all: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._number = 0
+        self._loop = asyncio.get_running_loop()
 
     async def run(self) -> None:
-        start = looked = time.perf_counter()
         for number in range(1, self._plan["spare"] + 1):
-            self._send(number, start)
-        number = 0
+            self._send(number, time.perf_counter())
+        threading.Thread(target=self._tell_the_time, daemon=True).start()
         while True:
+            await asyncio.sleep(1)
             now = time.perf_counter()
-            while (due := start + number / self._plan["rate"]) <= now:
-                self.record.late.append(now - due)
-                self._send(number, now)
-                number += 1
-            if now - looked > 1:
-                looked = now
-                self._all = {one for one in self._all if not one.transport.is_closing()}
-                for one in self._all:
-                    one.too_late(now)
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            self._all = {one for one in self._all if not one.transport.is_closing()}
+            for one in self._all:
+                one.too_late(now)
+
+    def _tell_the_time(self) -> None:
+        """Say when each request is due, each at its own place within its share of a second.
+
+        A loop's own timers know whole milliseconds only: those of the gateway and those of its
+        clients would then go off together, always, as they never do elsewhere.
+        """
+        loop, places = self._loop, random.Random(1)
+        start = time.perf_counter()
+        for number in itertools.count():
+            due = start + (number + places.random()) / self._plan["rate"]
+            time.sleep(max(0.0, due - time.perf_counter()))
+            loop.call_soon_threadsafe(self._due, number, due)
+
+    def _due(self, number: int, due: float) -> None:
+        now = time.perf_counter()
+        self.record.late.append(now - due)
+        self._send(number, now)
 
     def _send(self, number: int, now: float) -> None:
         record = self.record

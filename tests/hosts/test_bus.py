@@ -6,12 +6,14 @@ import asyncio
 import inspect
 import logging
 import ssl
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
+from typing import ClassVar
 
 import nats
 import nkeys
@@ -22,8 +24,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from nacl.utils import random as random_bytes
 
-from smartgw_hosts.bus import QUEUED_BYTES, Bus, BusAway
+from smartgw_hosts.bus import Bus, BusAway
 from smartgw_hosts.bus_connection import BusAddress
+from smartgw_hosts.bus_queue import JOBS, QUEUED_BYTES, Delivery
 from tests.listening import listening
 from tests.servers import Nats, free_port
 
@@ -522,17 +525,155 @@ async def test_stop_lets_the_last_words_out() -> None:
             server.thaw()
 
 
+class Slow:
+    """A job that notes on which threads it was worked; one of `bad` raises there."""
+
+    threads: ClassVar[set[int]] = set()
+
+    def __init__(self, delivery: Delivery, done: list[bytes], bad: bytes = b"") -> None:
+        self.payload, self.done, self.bad = delivery.payload, done, bad
+        self.worked = False
+
+    def work(self) -> None:
+        self.threads.add(threading.get_ident())
+        self.worked = True
+        if self.bad and self.payload == self.bad:
+            raise RuntimeError("a job's fault")
+
+    def finish(self) -> None:
+        assert self.worked
+        self.done.append(self.payload)
+
+
+async def test_others_come_before_each_piece_of_work() -> None:
+    """1.8: whoever has something to say says it before messages are read, and before some are
+    handled, however many have come."""
+    events: list[str] = []
+    bus = Bus(("nats://127.0.0.1:1",), name="before", before=lambda: events.append("before"))
+
+    def handle(_subject: str, _payload: bytes) -> None:
+        events.append("message")
+        end = time.perf_counter() + 0.001  # longer than a turn
+        while time.perf_counter() < end:
+            pass
+
+    bus.subscribe("t.>", handle)
+    for _ in range(5):
+        bus._deliver("t.>", b"t.a", b"x", b"", b"")
+    await bus.queue.handled()
+    text = " ".join(events)
+    assert text.startswith("before message before message")
+    assert text.count("message") == 5
+    async with Nats() as server:
+        reading = Bus((server.url,), name="before", before=lambda: events.append("reads"))
+        reading.subscribe("t.>", lambda *_: None)
+        await reading.start()
+        await connected(reading)
+        events.clear()
+        await raw_publish(server, b"PUB t.a 8000\r\n%b\r\n" % bytes(8000))
+        await reading.ping()
+        await reading.stop()
+    assert len(events) > 4
+
+
+@pytest.mark.parametrize("hurry", [False, True])
+async def test_jobs_keep_their_order(hurry: bool) -> None:
+    """1.8: what takes long is done on a thread while the loop pauses, and messages are finished as
+    they came, each before a ping that was sent after it returns."""
+    done: list[bytes] = []
+    Slow.threads.clear()
+    count = 5 * JOBS + 3
+    bus = Bus(("nats://127.0.0.1:1",), name="jobs")
+    bus.follow("t.>", lambda delivery: Slow(delivery, done))
+    bus.queue.hurry = hurry
+    for number in range(count):
+        bus._deliver("t.>", b"t.a", b"%d" % number, b"", b"")
+        if number == count // 2:
+            half = asyncio.create_task(bus.queue.handled())
+            await asyncio.sleep(0)
+    await asyncio.wait_for(half, 5)
+    assert len(done) >= count // 2 + 1
+    bus._deliver("t.>", b"t.a", b"last", b"", b"")
+    await asyncio.wait_for(bus.queue.handled(), 5)
+    assert done == [b"%d" % number for number in range(count)] + [b"last"]
+    assert hurry or Slow.threads - {threading.get_ident()}
+    assert bus.queue.feeds["t.>"].queued == bus.queue._bytes == 0
+    bus.queue.close()
+
+
+async def test_a_raising_job_hurts_only_its_message(caplog: pytest.LogCaptureFixture) -> None:
+    """What a job raises, on its thread too, is counted and told, and the next ones are done."""
+    done: list[bytes] = []
+    bus = Bus(("nats://127.0.0.1:1",), name="jobs")
+
+    def handle(delivery: Delivery) -> Slow | None:
+        if delivery.payload == b"cancelled":
+            raise asyncio.CancelledError
+        return Slow(delivery, done, bad=b"bad")
+
+    bus.follow("t.>", handle)
+    for payload in (b"1", b"bad", b"2", b"cancelled", b"3"):
+        bus._deliver("t.>", b"t.a", payload, b"", b"")
+    await asyncio.wait_for(bus.queue.handled(), 5)
+    assert done == [b"1", b"2", b"3"]
+    assert bus.counters["handler_errors"] == 2
+    assert bus.queue.feeds["t.>"].queued == bus.queue._bytes == 0
+    assert len(lines(caplog, "handler failed")) == 1
+    bus.queue.close()
+
+
+async def test_no_job_waits_for_the_thread() -> None:
+    """1.8: a thread that stands still, as it does when the loop never sleeps, holds up nothing."""
+    done: list[bytes] = []
+    stuck = threading.Event()
+    loop_thread = threading.get_ident()
+
+    class Stuck(Slow):
+        def work(self) -> None:
+            if threading.get_ident() != loop_thread:
+                stuck.wait(30)
+            super().work()
+
+    bus = Bus(("nats://127.0.0.1:1",), name="jobs")
+    bus.follow("t.>", lambda delivery: Stuck(delivery, done))
+    for number in range(500):
+        bus._deliver("t.>", b"t.a", b"%d" % number, b"", b"")
+    await asyncio.wait_for(bus.queue.handled(), 10)
+    assert done == [b"%d" % number for number in range(500)]
+    stuck.set()
+    bus.queue.close()
+
+
+async def test_jobs_end_with_the_bus() -> None:
+    """What waits and what is under way is let go, whoever waits for it goes on, no thread stays."""
+    threads = threading.active_count()
+    done: list[bytes] = []
+    bus = Bus(("nats://127.0.0.1:1",), name="jobs")
+    bus.follow("t.>", lambda delivery: Slow(delivery, done))
+    for number in range(1_000):
+        bus._deliver("t.>", b"t.a", b"%d" % number, b"", b"")
+    waiting = asyncio.create_task(bus.queue.handled())
+    await until(lambda: done)
+    assert threading.active_count() == threads + 1
+    await bus.stop()
+    await asyncio.wait_for(waiting, 5)
+    had = len(done)
+    await asyncio.sleep(0.05)
+    assert len(done) == had < 1_000
+    assert threading.active_count() == threads
+
+
 async def test_what_makes_the_bus_press() -> None:
     """1.8: much that waits, by number, by size or for long, holds others up for longer."""
     bus = Bus(("nats://127.0.0.1:1",), name="press")
     bus.subscribe("t.>", lambda *_: None, limit=100)
     now = time.monotonic()
     bus._deliver("t.>", b"t.a", b"x", b"", b"")
-    assert not bus._pressing(now)
-    assert bus._pressing(now + 60)
+    assert not bus.queue.pressing(now)
+    assert bus.queue.pressing(now + 60)
     for _ in range(50):
         bus._deliver("t.>", b"t.a", b"x", b"", b"")
-    assert bus._pressing(now)
+    assert bus.queue.pressing(now)
 
 
 async def test_all_that_is_kept_of_a_message_counts() -> None:
@@ -548,4 +689,4 @@ async def test_all_that_is_kept_of_a_message_counts() -> None:
         for _ in range(5_000):
             bus._deliver("t.>", subject, payload, reply, headers)
         assert 0.7 < (5_000 - bus.counters["drops"]) * 8_000 / QUEUED_BYTES < 1.01
-        assert bus._pressing(time.monotonic())
+        assert bus.queue.pressing(time.monotonic())

@@ -85,6 +85,19 @@ def test_posts_of_a_turn_leave_together_at_its_end() -> None:
     assert transports[0].said == ["a", "c", "d"]
 
 
+def test_a_turn_can_be_ended_before_other_work() -> None:
+    """1.8: what requests have to say does not wait for callbacks that were there before it."""
+    loop, transports, (one, two) = outlets(2)
+    one.post(b"a")
+    two.post(b"b")
+    one._turn.end()
+    assert [transport.said for transport in transports] == [["a"], ["b"]]
+    one.post(b"c")
+    one._turn.end()
+    loop.turn()
+    assert [transport.said for transport in transports] == [["a", "c"], ["b"]]
+
+
 def test_what_was_posted_is_not_written_to_a_connection_that_ended() -> None:
     """3.6: a client that goes away within the turn costs the others of that turn nothing."""
     loop, (gone, there), (one, two) = outlets(2)

@@ -12,7 +12,7 @@ from smartgw.state.desired import Entry
 from smartgw.state.durable import Unavailable
 from smartgw.state.jetstream import Refused, answer, entry, place
 from smartgw.state.records import app_key, register
-from smartgw_hosts.bus import Delivery
+from smartgw_hosts.bus_queue import Delivery
 from tests.jetstream_api import back_up, put_back
 from tests.servers import Nats
 from tests.stores import BUCKET, Gateways, OneGateway, fill, many, until
@@ -32,7 +32,7 @@ async def gateways() -> AsyncIterator[Gateways]:
 
 def lose(gateway: OneGateway, lost: set[int]) -> None:
     """Have the next messages of the bucket with these numbers not arrive, as by a full queue."""
-    feeds = gateway.bus._feeds
+    feeds = gateway.bus.queue.feeds
     feed = next(feed for subject, feed in feeds.items() if ".p." in subject)
     handler, numbers = feed.handler, iter(range(1_000_000))
 

@@ -9,7 +9,7 @@ from smartgw.routing.policy import AppState
 from smartgw.state import jetstream
 from smartgw.state.durable import Conflict, NameTaken, Unavailable
 from smartgw.state.records import app_key, encode, enrolment_key, register
-from smartgw_hosts.bus import Delivery
+from smartgw_hosts.bus_queue import Delivery
 from smartgw_hosts.bus_requests import Nobody
 from smartgw_hosts.enrolment import Enrolment
 from smartgw_hosts.identity import Identity
