@@ -65,7 +65,8 @@ MODULES = (
     "smartgw.routing.table",
     "smartgw.routing.wellknown",
 )
-"""What every request goes through, and every message of a host. A module stands here because it was measured to be worth it."""
+"""What every request goes through, and every message of a host. A module stands here because it was
+measured to be worth it."""
 
 LIBRARY = "smartgw_native"
 """The name under which mypyc puts the code of all modules into one shared library."""

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from smartgw.peers import certificate
-from smartgw.routing.forwarding import Keyring, Kind, Mark, seal
+from smartgw.routing.forwarding import Keyring, Kind, Mark, MarkFault, seal
 from smartgw.routing.link_opening import PATH, Opened, opened, question
 from smartgw_hosts.clusters import parse
 from smartgw_hosts.identity import Identity
@@ -56,6 +56,20 @@ def write_list(path: Path, *clusters: dict[str, Any], **switches: bool) -> Path:
     fresh.write_bytes(list_text(*clusters, **switches))
     fresh.replace(path)
     return path
+
+
+def said(mark: Mark | MarkFault) -> dict[str, object] | MarkFault:
+    """All that a mark says, by name, to compare it with another or to make one of it."""
+    if isinstance(mark, MarkFault):
+        return mark
+    names = ("sender", "audience", "kind", "client", "scheme", "app_id", "epoch")
+    return {name: getattr(mark, name) for name in (*names, "time_ms", "remaining_ms", "counter")}
+
+
+def altered(mark: Mark, **changes: Any) -> Mark:
+    """Return a mark that says something else."""
+    facts: Any = said(mark)
+    return Mark(**(facts | changes))
 
 
 class Forwarder:
@@ -135,7 +149,7 @@ class Forwarder:
             remaining_ms=20_000,
             counter=self.counter,
         )
-        return mark._replace(**changes)
+        return altered(mark, **changes)
 
     def sealed(
         self,

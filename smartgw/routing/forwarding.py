@@ -13,7 +13,6 @@ from enum import StrEnum
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from struct import Struct
-from typing import NamedTuple
 
 from smartgw_hosts.identity import Identity, PublicKey
 from smartgw_hosts.ids import APP_ID_BYTES, check_app_id, check_id
@@ -41,6 +40,7 @@ _WHO_AT = _NUMBERS_AT + _NUMBERS.size
 _LENGTHS = Struct(">IIII")
 _SHORTEST = _WHO_AT + 1 + 4 + 1 + 1 + 2 + 1 + TAG_BYTES
 _LONGEST = _WHO_AT + 1 + 16 + 1 + 64 + 2 + APP_ID_BYTES + TAG_BYTES
+_PAD = b"="[0]
 _MAX_VALUE = (_LONGEST + 2) // 3 * 4
 
 
@@ -70,8 +70,9 @@ _SCHEMES = {1: b"http", 2: b"https"}
 _SCHEME_CODES = {scheme: code for code, scheme in _SCHEMES.items()}
 
 
-class Mark(NamedTuple):
-    """What one gateway tells another of a request that it forwards.
+class Mark:
+    """What one gateway tells another of a request that it forwards. Never changed; no dataclass,
+    for one is made for each request that comes over a link.
 
     Attributes:
         sender, audience: ids of the cluster that forwards and of the one that is to serve.
@@ -83,16 +84,42 @@ class Mark(NamedTuple):
         counter: rises on the connection, from 1.
     """
 
-    sender: str
-    audience: str
-    kind: Kind
-    client: str
-    scheme: bytes
-    app_id: str
-    epoch: str
-    time_ms: int
-    remaining_ms: int
-    counter: int
+    __slots__ = (
+        "app_id",
+        "audience",
+        "client",
+        "counter",
+        "epoch",
+        "kind",
+        "remaining_ms",
+        "scheme",
+        "sender",
+        "time_ms",
+    )
+
+    def __init__(
+        self,
+        sender: str,
+        audience: str,
+        kind: Kind,
+        client: str,
+        scheme: bytes,
+        app_id: str,
+        epoch: str,
+        time_ms: int,
+        remaining_ms: int,
+        counter: int,
+    ) -> None:
+        self.sender = sender
+        self.audience = audience
+        self.kind = kind
+        self.client = client
+        self.scheme = scheme
+        self.app_id = app_id
+        self.epoch = epoch
+        self.time_ms = time_ms
+        self.remaining_ms = remaining_ms
+        self.counter = counter
 
 
 class PairKey:
@@ -344,8 +371,10 @@ def _decoded(value: bytes) -> bytes | None:
         return None
     if not _SHORTEST <= len(raw) <= _LONGEST or raw[0] != _VERSION:
         return None
-    # Bits that the last character does not need could be anything.
-    return raw if binascii.b2a_base64(raw, newline=False) == value else None
+    # Bits that the last character does not need, where it is padded, could be anything.
+    if value[-1] == _PAD and binascii.b2a_base64(raw, newline=False) != value:
+        return None
+    return raw
 
 
 # Callers, apps and epochs come again, and what they are costs more to read than all else here.

@@ -26,6 +26,7 @@ from smartgw.routing.forwarding import (
     unseal,
 )
 from smartgw_hosts.identity import Identity
+from tests.forwarders import altered, said
 
 _VECTORS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[2] / "data" / "forwarding.json").read_text("utf-8")
@@ -166,7 +167,7 @@ def test_a_vector(vector: dict[str, Any]) -> None:
     assert key.link_tag(bytes.fromhex(vector["sender_nonce"]), nonce).hex() == vector["link_tag"]
     ring = Keyring(ends[1], [theirs], {ends[0]: [mine.public_key]})
     before = vector["counter"] - 1
-    assert unseal(value, ring, *at, nonce, before, vector["time_ms"]) == mark
+    assert said(unseal(value, ring, *at, nonce, before, vector["time_ms"])) == said(mark)
 
 
 # ---- marks ----
@@ -175,7 +176,7 @@ def test_a_vector(vector: dict[str, Any]) -> None:
 @given(_marks)
 def test_a_mark_comes_out_as_it_went_in(mark: Mark) -> None:
     """4.5: the receiver reads what the sender said, every field of it."""
-    assert _unseal(seal(_key(_SENDER, "c2"), mark, *_AT, _NONCE)) == mark
+    assert said(_unseal(seal(_key(_SENDER, "c2"), mark, *_AT, _NONCE))) == said(mark)
 
 
 @given(_marks, st.data())
@@ -244,9 +245,9 @@ def test_a_mark_has_one_spelling(value: bytes) -> None:
 def test_spare_bits_are_no_second_spelling() -> None:
     """4.5: bits of the last character that stand for nothing must be zero."""
     alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-    value = seal(_key(_SENDER, "c2"), _MARK._replace(app_id="shop2"), *_AT, _NONCE)
+    value = seal(_key(_SENDER, "c2"), altered(_MARK, app_id="shop2"), *_AT, _NONCE)
     if not value.endswith(b"="):
-        value = seal(_key(_SENDER, "c2"), _MARK._replace(app_id="shop23"), *_AT, _NONCE)
+        value = seal(_key(_SENDER, "c2"), altered(_MARK, app_id="shop23"), *_AT, _NONCE)
     body = value.rstrip(b"=")
     other = alphabet[alphabet.index(body[-1]) ^ 1]
     spelled = body[:-1] + bytes([other]) + value[len(body) :]
@@ -278,7 +279,7 @@ def test_a_refusal_says_why(changes: dict[str, Any], fault: MarkFault) -> None:
 
 def test_a_mark_serves_once() -> None:
     """4.5: the same mark again on the same link is a replay, at once and later."""
-    assert _unseal(_VALUE, last_counter=6) == _MARK
+    assert said(_unseal(_VALUE, last_counter=6)) == said(_MARK)
     assert _unseal(_VALUE, last_counter=7, now_ms=_NOW + 1_000) is MarkFault.REPLAYED
     assert _unseal(_VALUE, last_counter=7, now_ms=_NOW + 61_000) is MarkFault.STALE
 
@@ -286,13 +287,13 @@ def test_a_mark_serves_once() -> None:
 def test_the_edges_of_time_are_in() -> None:
     """4.5: 30 s early and late are within."""
     for now in (_NOW - MAX_AGE_MS, _NOW + MAX_AGE_MS):
-        assert _unseal(_VALUE, now_ms=now) == _MARK
+        assert said(_unseal(_VALUE, now_ms=now)) == said(_MARK)
 
 
 def test_a_mark_for_another_is_refused_though_its_tag_is_good() -> None:
     """4.5: the audience is checked for itself."""
     as_c9 = pair_key("c1", "c9", _C1, _C2.public_key, sending=True)
-    value = seal(as_c9, _MARK._replace(audience="c9"), *_AT, _NONCE)
+    value = seal(as_c9, altered(_MARK, audience="c9"), *_AT, _NONCE)
 
     class Mistaken(Keyring):
         def received_under(self, name: bytes) -> PairKey | None:
@@ -305,14 +306,14 @@ def test_a_mark_for_another_is_refused_though_its_tag_is_good() -> None:
 @pytest.mark.parametrize(
     "mark",
     [
-        _MARK._replace(sender="c3"),
-        _MARK._replace(audience="c3"),
-        _MARK._replace(counter=0),
-        _MARK._replace(counter=MAX_COUNTER + 1),
-        _MARK._replace(remaining_ms=-1),
-        _MARK._replace(remaining_ms=MAX_REMAINING_MS + 1),
-        _MARK._replace(client="unix"),
-        _MARK._replace(epoch="xyz"),
+        altered(_MARK, sender="c3"),
+        altered(_MARK, audience="c3"),
+        altered(_MARK, counter=0),
+        altered(_MARK, counter=MAX_COUNTER + 1),
+        altered(_MARK, remaining_ms=-1),
+        altered(_MARK, remaining_ms=MAX_REMAINING_MS + 1),
+        altered(_MARK, client="unix"),
+        altered(_MARK, epoch="xyz"),
     ],
 )
 def test_a_mark_out_of_bounds_is_not_made(mark: Mark) -> None:
@@ -323,9 +324,9 @@ def test_a_mark_out_of_bounds_is_not_made(mark: Mark) -> None:
 
 def test_an_address_has_one_form() -> None:
     """6.1: an IPv4-mapped address counts as the IPv4 one that it holds."""
-    value = seal(_key(_SENDER, "c2"), _MARK._replace(client="::ffff:203.0.113.9"), *_AT, _NONCE)
+    value = seal(_key(_SENDER, "c2"), altered(_MARK, client="::ffff:203.0.113.9"), *_AT, _NONCE)
     assert value == _VALUE
-    value = seal(_key(_SENDER, "c2"), _MARK._replace(client="2001:DB8:0::1"), *_AT, _NONCE)
+    value = seal(_key(_SENDER, "c2"), altered(_MARK, client="2001:DB8:0::1"), *_AT, _NONCE)
     mark = _unseal(value)
     assert isinstance(mark, Mark)
     assert mark.client == "2001:db8::1"
@@ -379,7 +380,7 @@ def test_keys_are_replaced_without_a_gap() -> None:
         receiver = _ring("c2", _C2, c1=listed)
         for mine in (old, new):
             value = seal(_key(_ring("c1", mine, c2=(_C2,)), "c2"), _MARK, *_AT, _NONCE)
-            assert _unseal(value, receiver) == _MARK
+            assert said(_unseal(value, receiver)) == said(_MARK)
     sender = _ring("c1", _C1, c2=(_C2, _SPARE))
     assert len(sender.offers("c2")) == 2
     for holds in ((_C2,), (_SPARE,), (_C2, _SPARE)):
@@ -388,12 +389,12 @@ def test_keys_are_replaced_without_a_gap() -> None:
         assert len(known) == len(holds)
         key = sender.sent_under("c2", known[0])
         assert key is not None
-        assert _unseal(seal(key, _MARK, *_AT, _NONCE), receiver) == _MARK
+        assert said(_unseal(seal(key, _MARK, *_AT, _NONCE), receiver)) == said(_MARK)
 
 
 def test_a_removed_cluster_is_refused_at_once() -> None:
     """4.5: with the list that no longer names it, a cluster's marks are none."""
-    assert _unseal(_VALUE) == _MARK
+    assert said(_unseal(_VALUE)) == said(_MARK)
     after = _ring("c2", _C2, before=_RECEIVER, c3=(_C3,))
     assert _unseal(_VALUE, after) is MarkFault.UNKNOWN_KEY
     assert after.offers("c1") == ()
