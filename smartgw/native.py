@@ -62,7 +62,6 @@ MODULES = (
     "smartgw.routing.policy",
     "smartgw.routing.shards",
     "smartgw.routing.snapshot",
-    "smartgw.routing.table",
     "smartgw.routing.wellknown",
 )
 """What every request goes through, and every message of a host. A module stands here because it was
