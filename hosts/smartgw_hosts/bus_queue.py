@@ -2,8 +2,9 @@
 
 Owns how much may wait, in what turns of the event loop it is handled so that requests do not wait
 for it (contract 1.8), and the thread that does what needs nobody else, such as to check a
-signature: that takes longer than all the rest of a message. Order is kept. Decides nothing about
-what a message means.
+signature: that takes longer than all the rest of a message. Jobs are finished in the order of their
+messages, behind which those that need no job need not wait. Decides nothing about what a message
+means.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ PRESSING_TURN_SECONDS, PRESSING_BATCH_SECONDS = 0.000_1, 0.001
 """The same where more than half of what may wait does, else some would be dropped; or where one
 has waited for long."""
 LONG_SECONDS = 5.0
-"""A third of the time after which a host that is not heard counts as silent (contract 1.5)."""
+"""By default a third of the time after which a host counts as silent (contract 1.5)."""
 HURRIED_TURN_SECONDS = 0.001
 """The same while nobody waits for the loop; there is no pause then."""
 PAUSE_SECONDS = 0.001
@@ -70,7 +71,7 @@ class Job(Protocol):
 
 
 Handler = Callable[[Delivery], Job | None]
-"""A handler that returns a job for one message returns one for each, to have their order kept."""
+"""Returns what is left to do of a message, which comes behind what is left of those before."""
 
 
 @dataclass(slots=True)
@@ -83,7 +84,7 @@ class Feed:
 
 
 class BusQueue:
-    """The messages of all `feeds`, which are by subject, in the order in which they came.
+    """The messages of all `feeds`, which are by subject.
 
     `before` is called at the beginning of each turn of the loop that handles some. `counters` has
     `drops` and `handler_errors`. Set `hurry` while nobody waits for the event loop,
@@ -156,7 +157,7 @@ class BusQueue:
     def _turn(self) -> None:
         """Handle messages for one turn of the loop, and see to it that there is another."""
         if self._before is not None:
-            self._before()
+            self._run(self._before)
         begun = now = time.monotonic()
         turn, batch, pause, patience = TURN_SECONDS, BATCH_SECONDS, PAUSE_SECONDS, PATIENCE_SECONDS
         if self.hurry:
@@ -172,13 +173,19 @@ class BusQueue:
             return
         self._spent = 0.0
         if self._begun_now:
-            if self._helper is None:
-                self._helper = _Thread()
-            self._helper.help_with(tuple(self._begun_now))
+            self._have_help(tuple(self._begun_now))
             self._begun_now.clear()
         self._scheduled = bool(self._jobs or self._waiting)
         if self._scheduled:
             loop.call_later(pause, self._turn)
+
+    def _have_help(self, jobs: Sequence["_Begun"]) -> None:
+        try:
+            if self._helper is None:
+                self._helper = _Thread()
+            self._helper.help_with(jobs)
+        except RuntimeError as error:  # no thread may be started: the loop does without
+            self._say(logging.WARNING, "thread", f"bus: no thread for signatures: {error}")
 
     def _may_begin(self) -> bool:
         """Whether another message can be begun before the jobs that were begun are finished."""
@@ -201,7 +208,8 @@ class BusQueue:
         else:
             begun = _Begun(feed, delivery.size, job, now)
             self._jobs.append(begun)
-            self._begun_now.append(begun)
+            if not self.hurry:  # else the loop will not wait for the thread
+                self._begun_now.append(begun)
         return True
 
     def _may_finish(self, long_ago: float) -> bool:
@@ -237,13 +245,13 @@ class _Begun:
     job: Job
     at: float
     worked: bool = False
-    error: Exception | None = None
+    error: BaseException | None = None
 
     def work(self) -> None:
         if not self.worked:
             try:
                 self.job.work()
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
                 self.error = error
             self.worked = True
 
@@ -269,9 +277,9 @@ class _Thread:
             self._batches.put(jobs)
 
     def end(self) -> None:
-        """Returns when it has ended: what it still has takes a few milliseconds."""
+        """Returns when it has ended, which takes a few milliseconds: a second at most."""
         self._batches.put(())
-        self._runner.join()
+        self._runner.join(1.0)
 
     def _run(self) -> None:
         while jobs := self._batches.get():

@@ -303,7 +303,7 @@ class Listener:
     async def _ping(self) -> None:
         asked_at = self._now()
         try:
-            # Returns when all that arrived before the answer has been through _receive.
+            # Returns when all that arrived before the answer has been through _believe.
             seconds = await self._bus.ping()
         except BusAway:
             seconds = SLOW

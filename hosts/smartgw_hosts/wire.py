@@ -119,7 +119,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class SignedMessage:
-    """A well-formed message whose signature nobody has looked at yet: `claims` prove nothing.
+    """A well-formed message: `claims` prove nothing before `check`.
 
     `signed` is what the signature is over, `size` the bytes of the payload; `tried` is a key with
     which it has been looked at, and whether that made it.

@@ -69,6 +69,10 @@ def run(args: argparse.Namespace) -> int:
     def read() -> "Settings":
         return load(args.config, env)
 
+    # Whoever changes a file while we start may say so at once.
+    early: list[int] = []
+    signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
+
     try:
         settings = read()
     except ConfigError as error:
@@ -80,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     open_many_files()
     try:
         passed = activated(os.environ, os.getpid())
-        uvloop.run(_serve(settings, read, passed, as_json=args.json))
+        uvloop.run(_serve(settings, read, passed, early, as_json=args.json))
     except EnrolmentError as error:
         raise CommandError(f"the enrolment list is refused\n{error}") from None
     except OSError as error:
@@ -95,10 +99,14 @@ async def _serve(
     settings: "Settings",
     read: Callable[[], "Settings"],
     passed: Sequence["Listener"],
+    early: Sequence[int],
     *,
     as_json: bool,
 ) -> None:
-    """Run a gateway until it has ended; OSError and EnrolmentError tell why it cannot start."""
+    """Run a gateway until it has ended; OSError and EnrolmentError tell why it cannot start.
+
+    `early`: not empty when SIGHUP has come already.
+    """
     from smartgw.app import Gateway
 
     cancel_on_signal()
@@ -116,17 +124,19 @@ async def _serve(
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    started = asyncio.Event()
+    wanted = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, wanted.set)
+    if early:
+        wanted.set()
 
     async def reload() -> None:
-        await started.wait()
-        await _reload(gateway, read)
+        while await wanted.wait():
+            wanted.clear()
+            await _reload(gateway, read)
 
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload()))
     try:
         await gateway.start()
-        started.set()
+        spawn(reload())
         on_end(lambda number: spawn(_leave(gateway, number)))
         http = ", ".join(settings.listen.http)
         _log.info("serving on %s, internal %s", http, settings.listen.internal)

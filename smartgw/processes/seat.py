@@ -233,10 +233,13 @@ class Seat:
         loop = asyncio.get_running_loop()
         while not (self._stopping or self._setup.stopped):
             born = loop.time()
+            fault: Exception | None = None
             try:
                 ended = await self._one_life()
+            except OSError as error:
+                ended = f"could not be started: {error}"
             except Exception as error:  # an error of ours must not leave the place empty
-                ended = f"could not be started: {type(error).__name__}: {error}"
+                ended, fault = f"was given up: {type(error).__name__}", error
             self._bury()
             if self._stopping:
                 return
@@ -244,7 +247,9 @@ class Seat:
                 _log.info("worker %d %s; none follows while there is a drain", self.number, ended)
                 return
             delay = self.restarts.died(loop.time() - born)
-            _log.error("worker %d %s; replaced in %.2f s", self.number, ended, delay)
+            _log.error(
+                "worker %d %s; replaced in %.2f s", self.number, ended, delay, exc_info=fault
+            )
             await asyncio.sleep(delay)
 
     async def _one_life(self) -> str:
@@ -263,24 +268,39 @@ class Seat:
                 pass_fds=(theirs.fileno(), *(fd for _, fd in fds)),
             )
         self._silence.begin()
-        channel = await Channel.open(ours, self._heard, self._closed)
+        try:
+            channel = await Channel.open(ours, self._heard, self._closed)
+            try:
+                await self._accompany(channel)
+            finally:
+                channel.close()
+        finally:
+            self._kill()
+            code = await self._process.wait()
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+        return f"(pid {self.pid}) {how}"
+
+    async def _accompany(self, channel: Channel) -> None:
+        """Tell the worker what there is to know until it ends; raises what that raises."""
+        assert self._process is not None
         # The settings first, before anything else can be sent.
         channel.send(self._setup.message())
         if self._setup.retiring:
             channel.send({"type": "order", "step": Step.RETIRE.value})
         self._channel = channel
-        if self._setup.stopped:  # meanwhile: there is nothing that it could carry
+        if self._stopping or self._setup.stopped:  # meanwhile: there is nothing it could carry
             channel.send({"type": "stop"})
         feeding = asyncio.create_task(self._feed(channel))
+        ending = asyncio.create_task(self._process.wait())
         try:
-            code = await self._process.wait()
+            await asyncio.wait((feeding, ending), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            feeding.cancel()
-            channel.close()
-            with contextlib.suppress(asyncio.CancelledError):
-                await feeding
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
-        return f"(pid {self.pid}) {how}"
+            for task in (feeding, ending):
+                task.cancel()
+            told, _ = await asyncio.gather(feeding, ending, return_exceptions=True)
+        # That nothing can be sent any more is no fault of ours: the worker ends, or is ended.
+        if isinstance(told, Exception) and not isinstance(told, OSError):
+            raise told
 
     async def _feed(self, channel: Channel) -> None:
         """Tell the worker the whole, have it accept, then tell it each change."""

@@ -114,7 +114,7 @@ class Dialler:
         Raises:
             ConnectFailed: nothing was sent but a challenge.
         """
-        self.path.turn.end()
+        self.path.turn.end()  # to connect takes long enough for others to wait for
         clock = self._issue_clock
         issued = clock.offset(time.monotonic(), time.time())
         try:

@@ -31,7 +31,13 @@ class Turn:
         if self._waiting:
             waiting, self._waiting = self._waiting, []
             for outlet in waiting:
-                outlet.flush()
+                try:
+                    outlet.flush()
+                except Exception as error:  # of this connection alone
+                    self._loop.call_exception_handler(
+                        {"message": "a connection cannot be written to", "exception": error}
+                    )
+                    outlet.abort()
 
 
 class Outlet:

@@ -66,12 +66,12 @@ def in_turns() -> Iterator[None]:
     here, each write of one would else hand the core to the other in the middle of its turn, which
     happens nowhere else and costs both. A proxy that is alone on its core does not feel it.
     """
-    before = os.sched_getscheduler(0)
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     try:
         yield
     finally:
-        os.sched_setscheduler(0, before, os.sched_param(0))
+        os.sched_setscheduler(0, *before)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

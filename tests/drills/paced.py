@@ -269,6 +269,8 @@ class _Client:
         for number in itertools.count():
             due = start + (number + places.random()) / self._plan["rate"]
             time.sleep(max(0.0, due - time.perf_counter()))
+            if loop.is_closed():
+                return
             loop.call_soon_threadsafe(self._due, number, due)
 
     def _due(self, number: int, due: float) -> None:

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from nacl.utils import random as random_bytes
 
+from smartgw_hosts import bus_queue
 from smartgw_hosts.bus import Bus, BusAway
 from smartgw_hosts.bus_connection import BusAddress
 from smartgw_hosts.bus_queue import JOBS, QUEUED_BYTES, Delivery
@@ -641,6 +642,58 @@ async def test_no_job_waits_for_the_thread() -> None:
     await asyncio.wait_for(bus.queue.handled(), 10)
     assert done == [b"%d" % number for number in range(500)]
     stuck.set()
+    bus.queue.close()
+
+
+async def test_the_turns_go_on_whatever_fails(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """1.7: neither what comes before a turn nor a thread that cannot be started ends the bus."""
+    done: list[bytes] = []
+    fails = True
+
+    def before() -> None:
+        if fails:
+            raise RuntimeError("a fault of somebody else")
+
+    def no_thread() -> None:
+        raise RuntimeError("can't start new thread")
+
+    bus = Bus(("nats://127.0.0.1:1",), name="jobs", before=before)
+    bus.follow("t.>", lambda delivery: Slow(delivery, done))
+    with monkeypatch.context() as patch:
+        patch.setattr(bus_queue, "_Thread", no_thread)
+        for number in range(100):
+            bus._deliver("t.>", b"t.a", b"%d" % number, b"", b"")
+        await asyncio.wait_for(bus.queue.handled(), 10)
+    assert done == [b"%d" % number for number in range(100)]
+    assert len(lines(caplog, "no thread for signatures: can't start")) == 1
+    fails = False
+    bus._deliver("t.>", b"t.a", b"after", b"", b"")
+    await asyncio.wait_for(bus.queue.handled(), 5)
+    assert done[-1] == b"after"
+    assert bus.queue._helper is not None
+    bus.queue.close()
+
+
+async def test_a_hurry_leaves_nothing_to_the_thread() -> None:
+    """1.8: what is kept is bounded though thousands are worked off without a pause."""
+    done: list[bytes] = []
+    bus = Bus(("nats://127.0.0.1:1",), name="jobs")
+    most = 0
+
+    def handle(delivery: Delivery) -> Slow:
+        nonlocal most
+        most = max(most, len(bus.queue._begun_now), len(bus.queue._jobs))
+        return Slow(delivery, done)
+
+    bus.follow("t.>", handle)
+    bus.queue.hurry = True
+    for number in range(5_000):
+        bus._deliver("t.>", b"t.a", b"%d" % number, b"", b"")
+    await asyncio.wait_for(bus.queue.handled(), 10)
+    assert len(done) == 5_000
+    assert most <= JOBS
     bus.queue.close()
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from smartgw.config import Settings
+from smartgw.processes import channel
 from smartgw.processes.crew import Crew
 from smartgw.processes.drain import Step
 
@@ -76,3 +79,51 @@ async def test_who_does_not_know_all_hosts_accepts_nobody() -> None:
     seat.order(Step.RESUME)
     assert channel.sent[-1] == "resume"
     feeding.cancel()
+
+
+class Process:
+    """A process that lives until it is killed."""
+
+    pid = 4242
+
+    def __init__(self) -> None:
+        self.returncode: int | None = None
+        self.ended = asyncio.Event()
+
+    def kill(self) -> None:
+        self.returncode = -9
+        self.ended.set()
+
+    async def wait(self) -> int:
+        await self.ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+
+async def test_an_error_of_ours_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails while a worker is told or before, its process ends, and another follows."""
+    made: list[Process] = []
+
+    async def make(*_: object, **__: object) -> Process:
+        made.append(Process())
+        return made[-1]
+
+    async def no_channel(*_: object) -> None:
+        raise ValueError("a fault of ours")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", make)
+    seat = crew()._seats[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(channel.Channel, "open", no_channel)
+        with pytest.raises(ValueError, match="a fault of ours"):
+            await asyncio.wait_for(seat._one_life(), 5)
+    assert [one.returncode for one in made] == [-9]
+
+    async def fails(_channel: object) -> None:
+        await asyncio.sleep(0)
+        raise KeyError("a fault of ours")
+
+    monkeypatch.setattr(seat, "_feed", fails)
+    with pytest.raises(KeyError):
+        await asyncio.wait_for(seat._one_life(), 5)
+    assert [one.returncode for one in made] == [-9, -9]

@@ -55,6 +55,9 @@ class Loop:
     def call_soon(self, call: Any) -> None:
         self.soon.append(call)
 
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        self.told = str(context["exception"])
+
     def turn(self) -> None:
         soon, self.soon = self.soon, []
         for call in soon:
@@ -96,6 +99,21 @@ def test_a_turn_can_be_ended_before_other_work() -> None:
     one._turn.end()
     loop.turn()
     assert [transport.said for transport in transports] == [["a", "c"], ["b"]]
+
+
+def test_what_cannot_be_written_costs_only_its_connection() -> None:
+    """3.6: an error of one transport ends that one, and the others say what they have to."""
+    loop, (bad, good), (one, two) = outlets(2)
+
+    def broken(_data: bytes) -> None:
+        raise RuntimeError("this transport is broken")
+
+    bad.write = broken
+    one.post(b"a")
+    two.post(b"b")
+    loop.turn()
+    assert (bad.said, good.said) == (["abort"], ["b"])
+    assert loop.told == "this transport is broken"
 
 
 def test_what_was_posted_is_not_written_to_a_connection_that_ended() -> None:
