@@ -56,6 +56,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    # Whoever changes a file while we start may say so at once.
+    early: list[int] = []
+    signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
     import uvloop
 
     from smartgw.config import ConfigError, load
@@ -68,10 +71,6 @@ def run(args: argparse.Namespace) -> int:
 
     def read() -> "Settings":
         return load(args.config, env)
-
-    # Whoever changes a file while we start may say so at once.
-    early: list[int] = []
-    signal.signal(signal.SIGHUP, lambda number, _: early.append(number))
 
     try:
         settings = read()

@@ -138,7 +138,10 @@ def refuse_clients(listeners: Iterable[Listener]) -> None:
     """
     for listener in listeners:
         with contextlib.suppress(OSError):
-            listener.socket.shutdown(socket.SHUT_RD)
+            # Where nobody had listened since the last time, it would not be undone: whatever was
+            # accepted later would read as ended by its client.
+            if listener.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                listener.socket.shutdown(socket.SHUT_RD)
 
 
 def address_of(sock: socket.socket) -> str:

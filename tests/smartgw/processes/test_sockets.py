@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from smartgw.config import Settings
-from smartgw.processes.sockets import Listener, acquire, activated
+from smartgw.processes.sockets import Listener, acquire, activated, refuse_clients
 from tests.servers import free_port
 
 
@@ -105,3 +105,26 @@ def test_a_descriptor_that_is_no_socket(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert "socket" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("drains", [1, 2, 3])
+def test_clients_that_were_refused_more_than_once_are_served_again(drains: int) -> None:
+    """11.1: however often a gateway is drained with nobody to listen in between, an undo undoes it
+    all: what is accepted then is not taken for ended by its client.
+    """
+    listener = bound("http", free_port())
+    with listener.socket as listening:
+        listening.listen()
+        for _ in range(drains):
+            refuse_clients([listener])
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(listening.getsockname(), timeout=5)
+        listening.listen()
+        client = socket.create_connection(listening.getsockname(), timeout=5)
+        accepted, _ = listening.accept()
+        with client, accepted:
+            accepted.settimeout(0.05)
+            with pytest.raises(TimeoutError):
+                accepted.recv(1)
+            client.sendall(b"x")
+            assert accepted.recv(1) == b"x"

@@ -118,7 +118,7 @@ def test_a_worker_that_dies_while_it_starts_is_replaced(several: Cluster) -> Non
 
 
 def test_a_reload_that_is_asked_for_too_early_comes_later(several: Cluster) -> None:
-    """11.1: SIGHUP ends no gateway, not even one that starts."""
+    """11.1: SIGHUP while a gateway starts is heeded once it has started."""
     gateway = Gateway(several, TWO)
     try:
         gateway.spawn()
