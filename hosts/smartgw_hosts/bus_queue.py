@@ -38,6 +38,8 @@ PAUSE_SECONDS = 0.001
 """Between two batches. A request passes the loop several times, so a turn is not enough for it."""
 JOBS = 64
 """Begun at most before the first of them is finished."""
+STACK_BYTES = 512 << 10
+"""Of the thread; by default it has 8 MiB, which count where the address space is limited."""
 PATIENCE_SECONDS = 0.005
 """A job that the thread has not worked for so long is worked on the loop."""
 
@@ -270,7 +272,11 @@ class _Thread:
     def __init__(self) -> None:
         self._batches: SimpleQueue[Sequence[_Begun]] = SimpleQueue()
         self._runner = threading.Thread(target=self._run, name="bus jobs", daemon=True)
-        self._runner.start()
+        before = threading.stack_size(STACK_BYTES)
+        try:
+            self._runner.start()
+        finally:
+            threading.stack_size(before)
 
     def help_with(self, jobs: Sequence[_Begun]) -> None:
         if self._batches.qsize() < JOBS:  # else it has no time

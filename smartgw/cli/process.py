@@ -61,7 +61,9 @@ def quiet_loop(logger: logging.Logger) -> None:
 
     def told(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        say(logging.ERROR, f"loop {type(error).__name__}", str(context["message"]), error=error)
+        # Where memory is short, even the message may be missing.
+        text = str(context.get("message", "a callback failed"))
+        say(logging.ERROR, f"loop {type(error).__name__}", text, error=error)
 
     asyncio.get_running_loop().set_exception_handler(told)
 
