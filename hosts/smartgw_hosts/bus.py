@@ -18,12 +18,10 @@ import nkeys
 from nats.protocol.command import hpub_cmd, pub_cmd
 
 from smartgw_hosts.bus_connection import BusAddress, Connection
-from smartgw_hosts.bus_queue import BusQueue, Delivery, Feed, Job
+from smartgw_hosts.bus_queue import BusQueue, Delivery, Feed, Handler
 from smartgw_hosts.quiet_log import QuietLog
 
 _log = logging.getLogger(__name__)
-
-Handler = Callable[[str, bytes], None]
 
 LIMIT = 20_000
 """Messages of a subscription that wait to be handled."""
@@ -93,7 +91,9 @@ class Bus:
         """Whether there is a live connection with every subscription in place."""
         return self._connection is not None and self._connection.alive
 
-    def subscribe(self, subject: str, handler: Handler, *, limit: int = LIMIT) -> None:
+    def subscribe(
+        self, subject: str, handler: Callable[[str, bytes], None], *, limit: int = LIMIT
+    ) -> None:
         """Call `handler(subject, payload)` for each message, for as long as the bus runs.
 
         At most `limit` wait to be handled; what comes on top is dropped and counted. Call it
@@ -101,9 +101,7 @@ class Bus:
         """
         self.follow(subject, lambda delivery: handler(delivery.subject, delivery.payload), limit)
 
-    def follow(
-        self, subject: str, handler: Callable[[Delivery], Job | None], limit: int = LIMIT
-    ) -> None:
+    def follow(self, subject: str, handler: Handler, limit: int = LIMIT) -> None:
         """As `subscribe`, for whoever needs what came along with the payload, or a job's thread."""
         assert self._task is None, "subscribe before start()"
         self.queue.feeds[subject] = Feed(handler, limit)

@@ -89,8 +89,8 @@ class BusQueue:
     """The messages of all `feeds`, which are by subject.
 
     `before` is called at the beginning of each turn of the loop that handles some. `counters` has
-    `drops` and `handler_errors`. Set `hurry` while nobody waits for the event loop,
-    to have messages handled without pauses.
+    `drops` and `handler_errors`. Set `hurry` while nobody waits for the event loop, to have
+    messages handled without pauses.
     """
 
     def __init__(

@@ -131,7 +131,10 @@ async def _serve(
     async def reload() -> None:
         while await wanted.wait():
             wanted.clear()
-            await _reload(gateway, read)
+            try:
+                await _reload(gateway, read)
+            except Exception:  # an error of ours must not leave the next one unheard
+                _log.exception("the configuration could not be read again")
 
     try:
         await gateway.start()

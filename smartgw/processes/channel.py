@@ -37,10 +37,16 @@ class Channel(asyncio.Protocol):
         on_message: Callable[[Message], None],
         on_closed: Callable[[], None],
     ) -> "Channel":
-        """Take over one end of a socketpair."""
-        end.setblocking(False)
+        """Take over one end of a socketpair, which is closed when that fails."""
         loop = asyncio.get_running_loop()
-        _, channel = await loop.create_unix_connection(lambda: cls(on_message, on_closed), sock=end)
+        try:
+            end.setblocking(False)
+            _, channel = await loop.create_unix_connection(
+                lambda: cls(on_message, on_closed), sock=end
+            )
+        except BaseException:
+            end.close()
+            raise
         return channel
 
     def send(self, message: Mapping[str, Any]) -> None:

@@ -258,15 +258,19 @@ class Seat:
             ("--links" if listener.name == LINKS else "--listen", listener.socket.fileno())
             for listener in self._setup.listeners
         ]
-        with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "smartgw", "worker"),
-                *("--channel", str(theirs.fileno()), "--parent", str(os.getpid())),
-                *(word for option, fd in fds for word in (option, str(fd))),
-                *(("--json",) if self._setup.as_json else ()),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), *(fd for _, fd in fds)),
-            )
+        try:
+            with theirs:
+                self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "smartgw", "worker"),
+                    *("--channel", str(theirs.fileno()), "--parent", str(os.getpid())),
+                    *(word for option, fd in fds for word in (option, str(fd))),
+                    *(("--json",) if self._setup.as_json else ()),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(), *(fd for _, fd in fds)),
+                )
+        except BaseException:
+            ours.close()
+            raise
         self._silence.begin()
         try:
             channel = await Channel.open(ours, self._heard, self._closed)

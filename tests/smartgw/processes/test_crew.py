@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
 
 from smartgw.config import Settings
-from smartgw.processes import channel
 from smartgw.processes.crew import Crew
 from smartgw.processes.drain import Step
 
@@ -101,20 +101,34 @@ class Process:
 
 
 async def test_an_error_of_ours_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever fails while a worker is told or before, its process ends, and another follows."""
+    """Whatever fails while a worker is told or before, process and channel end."""
     made: list[Process] = []
+    pairs: list[tuple[socket.socket, socket.socket]] = []
+    real = socket.socketpair
+
+    def pair() -> tuple[socket.socket, socket.socket]:
+        pairs.append(real())
+        return pairs[-1]
+
+    async def no_process(*_: object, **__: object) -> Process:
+        raise OSError(11, "no process")
 
     async def make(*_: object, **__: object) -> Process:
         made.append(Process())
         return made[-1]
 
-    async def no_channel(*_: object) -> None:
+    async def no_channel(*_: object, **__: object) -> None:
         raise ValueError("a fault of ours")
 
-    monkeypatch.setattr(asyncio, "create_subprocess_exec", make)
+    monkeypatch.setattr(socket, "socketpair", pair)
     seat = crew()._seats[0]
     with monkeypatch.context() as patch:
-        patch.setattr(channel.Channel, "open", no_channel)
+        patch.setattr(asyncio, "create_subprocess_exec", no_process)
+        with pytest.raises(OSError, match="no process"):
+            await asyncio.wait_for(seat._one_life(), 5)
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", make)
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio.get_running_loop(), "create_unix_connection", no_channel)
         with pytest.raises(ValueError, match="a fault of ours"):
             await asyncio.wait_for(seat._one_life(), 5)
     assert [one.returncode for one in made] == [-9]
@@ -127,3 +141,5 @@ async def test_an_error_of_ours_leaves_no_process(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(KeyError):
         await asyncio.wait_for(seat._one_life(), 5)
     assert [one.returncode for one in made] == [-9, -9]
+    await turns()
+    assert [end.fileno() for ends in pairs for end in ends] == [-1] * 6
